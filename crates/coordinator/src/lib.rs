@@ -1,0 +1,63 @@
+//! The one door between the protocols and everything below: propose, read, watch, and the few calls
+//! about leases and members that are neither.
+//!
+//! Faces hold an `Arc<dyn Coordinator>` and see nothing else of the node. What comes back is decided:
+//! an [`Outcome`] was agreed on by the cluster, an error says what the caller may do next.
+
+mod error;
+mod status;
+mod watch;
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+
+use tidelock_model::{
+    Command, LeaseId, LeaseInfo, Member, MemberChange, NodeId, Outcome, Query, QueryAnswer, RequestId,
+};
+
+pub use error::{MemberError, ProposeError, ReadError};
+pub use status::{PeerStatus, Role, Status};
+pub use watch::{Subscription, WatchClosed, WatchNotice, WatchRequest, WatcherId};
+
+/// A boxed future; one small allocation per call buys one vtable for all faces.
+pub type Answering<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
+
+/// How fresh a read must be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Consistency {
+    /// Sees every write acknowledged before the read began (R3); costs a round to a majority, shared
+    /// with all reads waiting at the time.
+    Linearizable,
+    /// What this node has, which may be behind.
+    Local,
+}
+
+/// The node, as the protocols see it.
+pub trait Coordinator: Send + Sync + 'static {
+    /// Puts `command` through the log and waits for its outcome. With a `request` id, a retry of the
+    /// same request gets the first outcome and has no second effect (H25).
+    fn propose(&self, command: Command, request: Option<RequestId>) -> Answering<'_, Result<Outcome, ProposeError>>;
+
+    /// Reads from this node's store.
+    fn read(&self, query: Query, consistency: Consistency) -> Answering<'_, Result<QueryAnswer, ReadError>>;
+
+    /// Opens a connection's worth of watches: one bounded queue, any number of watchers.
+    fn subscribe(&self) -> Arc<dyn Subscription>;
+
+    /// Renews a lease at the leader. `None`: no such lease. An answer means the lease existed at a
+    /// moment within this call (L4).
+    fn keep_alive(&self, lease: LeaseId) -> Answering<'_, Result<Option<LeaseInfo>, ReadError>>;
+
+    /// What the leader knows of a lease, without renewing it. `None`: no such lease.
+    fn lease_info(&self, lease: LeaseId) -> Answering<'_, Result<Option<LeaseInfo>, ReadError>>;
+
+    /// Changes who is in the cluster; answers with the members after the change.
+    fn change_members(&self, change: MemberChange) -> Answering<'_, Result<Vec<Member>, MemberError>>;
+
+    /// Hands leadership to `to` and waits until it leads.
+    fn transfer_leadership(&self, to: NodeId) -> Answering<'_, Result<(), MemberError>>;
+
+    /// What this node knows of itself and its peers, now. Never waits.
+    fn status(&self) -> Status;
+}

@@ -1,0 +1,32 @@
+//! The nouns of Tidelock: what a request, its answer and its effects are made of, and how they are
+//! written in the log.
+//!
+//! Everything above and below speaks these types; no wire type of any protocol appears here, and
+//! nothing here reads a clock, draws a random number or performs IO. Encodings are versioned and
+//! decode untrusted bytes without panicking or allocating more than the input justifies.
+
+mod codec;
+mod command;
+mod event;
+mod ids;
+mod key;
+pub mod limits;
+mod member;
+mod outcome;
+mod proposal;
+mod query;
+mod record;
+
+pub use codec::{DecodeError, Reader, Wire, put_bytes, put_varint};
+pub use command::{
+    Command, Compare, CompareResult, CompareTarget, DeleteOp, LeaseExpiry, Op, Projection, PutLease, PutOp, PutValue,
+    RangeOp, RevisionBounds, Sort, SortBy, Txn,
+};
+pub use event::{Event, EventKind};
+pub use ids::{ClusterId, LeaseId, LogIndex, LogTime, NodeId, Revision, Term};
+pub use key::{Key, KeyRange, Space};
+pub use member::{Member, MemberChange, MemberRole, Members};
+pub use outcome::{Answer, OpAnswer, Outcome, RangeAnswer, Refusal};
+pub use proposal::{Batch, Origin, Proposal, RequestId};
+pub use query::{LeaseInfo, Query, QueryAnswer};
+pub use record::{KeyValue, Record, RecordMeta};

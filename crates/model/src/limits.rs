@@ -1,0 +1,27 @@
+//! Bounds that hold everywhere, whatever a face allows. Each refuses at the door, long before
+//! memory or the log could suffer.
+
+/// Longest key, the space byte apart. ZooKeeper paths and etcd keys are far shorter; the bound keeps
+/// index nodes and error messages sane.
+pub const KEY_BYTES_MAX: usize = 64 * 1024;
+
+/// Largest value. Above etcd's 1.5 MiB request limit so that the faces' own limits bite first.
+pub const VALUE_BYTES_MAX: usize = 4 * 1024 * 1024;
+
+/// Largest encoded command.
+pub const COMMAND_BYTES_MAX: usize = 8 * 1024 * 1024;
+
+/// Most operations and compares in one level of a transaction that decoding accepts. Faces allow
+/// less (etcd: 128).
+pub const TXN_OPS_MAX: usize = 16 * 1024;
+
+/// Deepest nesting of transactions that decoding accepts; deeper input is refused, not recursed into.
+pub const TXN_DEPTH_MAX: usize = 16;
+
+/// Most commands packed into one log entry.
+pub const BATCH_COMMANDS_MAX: usize = 4096;
+
+/// Longest member name or URL, and most URLs a member may have.
+pub const MEMBER_TEXT_BYTES_MAX: usize = 4096;
+/// Most URLs a member may have.
+pub const MEMBER_URLS_MAX: usize = 64;

@@ -1,0 +1,62 @@
+//! What can be read without a log entry.
+
+use crate::{Key, LeaseId, Member, Op, OpAnswer, RangeOp, Revision};
+
+/// A read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Query {
+    /// Keys in a range.
+    Range(RangeOp),
+    /// A transaction that writes nothing ([`Op::writes`] is false), all of it at one revision.
+    Txn(Op),
+    /// Ids of all leases.
+    Leases,
+    /// The keys a lease owns.
+    LeaseKeys(LeaseId),
+    /// The members.
+    Members,
+}
+
+/// The answer to a [`Query`], variant by variant.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum QueryAnswer {
+    /// To [`Query::Range`] and [`Query::Txn`].
+    Op {
+        /// The store's revision when the read was made (not the one asked for).
+        revision: Revision,
+        /// What was found.
+        answer: OpAnswer,
+    },
+    /// To [`Query::Leases`].
+    Leases {
+        /// The store's revision when the read was made.
+        revision: Revision,
+        /// The ids, ascending.
+        ids: Vec<LeaseId>,
+    },
+    /// To [`Query::LeaseKeys`]; `None` if there is no such lease.
+    LeaseKeys {
+        /// The store's revision when the read was made.
+        revision: Revision,
+        /// The keys, ascending.
+        keys: Option<Vec<Key>>,
+    },
+    /// To [`Query::Members`].
+    Members {
+        /// The store's revision when the read was made.
+        revision: Revision,
+        /// The members by id.
+        members: Vec<Member>,
+    },
+}
+
+/// What the leader knows of a live lease.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LeaseInfo {
+    /// The lease.
+    pub id: LeaseId,
+    /// Seconds it was granted for.
+    pub granted_ttl_s: u32,
+    /// Milliseconds it has left.
+    pub remaining_ms: u64,
+}
