@@ -1,1 +1,95 @@
-fn main() {}
+//! Chores of this repository: `cargo xtask --help`.
+//!
+//! `tidy` enforces our style, `measure` weighs the store and the server, `bench` compares the server
+//! with a peer. The servers these start are real processes on loopback; they are ended, and their data
+//! removed, however this process ends (see `servers::cleanup`).
+
+mod bench;
+mod client;
+mod environment;
+mod fill;
+mod histogram;
+mod measure;
+mod procfs;
+mod progress;
+mod random;
+mod servers;
+mod table;
+mod tidy;
+mod workspace;
+
+use std::future::Future;
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+use tokio::signal::unix::{SignalKind, signal};
+
+/// What went wrong, as a sentence for the person at the terminal.
+pub(crate) type Result<T> = std::result::Result<T, String>;
+
+/// The server's allocator, with a count around it (`measure state` reads it).
+#[global_allocator]
+static ALLOCATOR: cap::Cap<mimalloc::MiMalloc> = cap::Cap::new(mimalloc::MiMalloc, usize::MAX);
+
+/// Chores of the Tidelock repository.
+#[derive(Parser)]
+#[command(name = "cargo xtask", bin_name = "cargo xtask", max_term_width = 110)]
+struct Arguments {
+    #[command(subcommand)]
+    chore: Chore,
+}
+
+#[derive(Subcommand)]
+enum Chore {
+    /// Check the style rules that neither the compiler nor clippy knows
+    Tidy,
+    /// Weigh the store and the server: bytes, restart, what a snapshot costs
+    #[command(subcommand)]
+    Measure(measure::Measure),
+    /// Load one or three nodes through the etcd API, beside a peer if wanted
+    Bench(bench::Options),
+}
+
+fn main() -> ExitCode {
+    servers::cleanup::install();
+    let done = match Arguments::parse().chore {
+        Chore::Tidy => tidy(),
+        Chore::Measure(measure::Measure::State(options)) => measure::state::run(&options),
+        Chore::Measure(measure::Measure::Memory(options)) => run(measure::memory::run(options)),
+        Chore::Measure(measure::Measure::Snapshot(options)) => run(measure::snapshot::run(options)),
+        Chore::Bench(options) => run(bench::run(options)),
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(message) => {
+            eprintln!("xtask: {message}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn tidy() -> Result<()> {
+    let findings = tidy::check(&workspace::root())?;
+    for finding in &findings {
+        println!("{finding}");
+    }
+    match findings.len() {
+        0 => Ok(()),
+        count => Err(format!("{count} finding(s); each line says where and what to do")),
+    }
+}
+
+/// Runs `work` to its end or until a signal; either way its guards are dropped, which ends the servers.
+fn run(work: impl Future<Output = Result<()>>) -> Result<()> {
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
+    let runtime = runtime.map_err(|error| format!("starting the runtime: {error}"))?;
+    runtime.block_on(async {
+        let mut terminate = signal(SignalKind::terminate()).map_err(|error| format!("watching signals: {error}"))?;
+        tokio::select! {
+            // Boxed: a whole benchmark is a large future.
+            done = Box::pin(work) => done,
+            _ = tokio::signal::ctrl_c() => Err("interrupted; servers ended, data removed".to_string()),
+            _ = terminate.recv() => Err("terminated; servers ended, data removed".to_string()),
+        }
+    })
+}

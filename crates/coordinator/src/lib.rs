@@ -13,7 +13,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 
 use tidelock_model::{
-    Command, LeaseId, LeaseInfo, Member, MemberChange, NodeId, Outcome, Query, QueryAnswer, RequestId,
+    Command, LeaseId, LeaseInfo, Member, MemberChange, NodeId, Outcome, Query, QueryAnswer, RequestId, Term,
 };
 
 pub use error::{MemberError, ProposeError, ReadError};
@@ -57,6 +57,13 @@ pub trait Coordinator: Send + Sync + 'static {
 
     /// Hands leadership to `to` and waits until it leads.
     fn transfer_leadership(&self, to: NodeId) -> Answering<'_, Result<(), MemberError>>;
+
+    /// Asks this node to take a snapshot of its state soon. It happens anyway when the journal has grown;
+    /// this is for operators and measurements.
+    fn take_snapshot(&self);
+
+    /// The current term, as response headers carry it. Cheap enough for every call.
+    fn term(&self) -> Term;
 
     /// What this node knows of itself and its peers, now. Never waits.
     fn status(&self) -> Status;

@@ -1,71 +1,8 @@
 //! Watching: ordered, unique, gapless, resumable, bookmarkable (W1-W9).
 
-use tidelock_model::{Event, KeyRange, Revision};
+pub use tidelock_model::{WatchClosed, WatchNotice, WatchRequest, WatcherId};
 
 use crate::Answering;
-
-/// Names a watcher within its subscription; chosen by the face.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct WatcherId(pub i64);
-
-/// What to watch.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct WatchRequest {
-    /// Name of the watcher, unused in this subscription.
-    pub id: WatcherId,
-    /// Which keys.
-    pub range: KeyRange,
-    /// First revision to report; `None` is whatever comes after now. May be in the future.
-    pub from: Option<Revision>,
-    /// Whether events shall carry the version they replaced.
-    pub want_previous: bool,
-}
-
-/// What a subscription is told, in order.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum WatchNotice {
-    /// The watcher exists; precedes all its events.
-    Opened {
-        /// Which.
-        id: WatcherId,
-        /// The store's revision at that moment.
-        revision: Revision,
-    },
-    /// Changes, in order; a revision is never split over two notices (W4).
-    Events {
-        /// To which watcher.
-        id: WatcherId,
-        /// The store's revision when the notice was made; at least that of the last event.
-        revision: Revision,
-        /// The changes.
-        events: Vec<Event>,
-    },
-    /// Every watcher of this subscription was told everything up to `revision` (W6). Answers
-    /// [`Subscription::request_progress`].
-    Progress {
-        /// Up to which revision.
-        revision: Revision,
-    },
-    /// The watcher is gone; nothing more will come for it (W8).
-    Closed {
-        /// Which.
-        id: WatcherId,
-        /// Why.
-        why: WatchClosed,
-    },
-}
-
-/// Why a watcher ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum WatchClosed {
-    /// It was closed on request.
-    Requested,
-    /// What it still had to be told was compacted.
-    Compacted {
-        /// The oldest revision that can still be watched from is the one after this.
-        compacted: Revision,
-    },
-}
 
 /// A bounded queue of notices for any number of watchers. One task takes from it; the other calls
 /// may come from anywhere. Dropping the last handle closes all its watchers.

@@ -1,1 +1,179 @@
-//! Placeholder, filled by the next step.
+//! The etcd v3 face: etcd's gRPC services over a [`Coordinator`].
+//!
+//! | etcd says                 | we say                                                              |
+//! |---------------------------|---------------------------------------------------------------------|
+//! | key                       | `Key` in `Space::User`; no other space can be reached from here      |
+//! | revision                  | `Revision`                                                          |
+//! | range_end                 | the end of a `KeyRange` (see `key_range`)                           |
+//! | serializable              | `Consistency::Local`                                                |
+//! | Put, DeleteRange, Txn     | `Command::Write(Op)`: one request, one log entry                    |
+//! | a Txn without writes      | `Query::Txn`                                                        |
+//! | Compact                   | `Command::Compact`                                                  |
+//! | lease, TTL                | `LeaseId`, `ttl_s`; keepalives do not enter the log                 |
+//! | watch stream              | `Subscription`; its watch ids are the client's names for `WatcherId` |
+//! | progress notification     | `WatchNotice::Progress`                                             |
+//! | member, peerURLs          | `Member`, `peer_addresses` (`host:port`)                            |
+//! | NOSPACE alarm             | `Status::disk_full`                                                 |
+//! | Defragment                | nothing to do                                                       |
+//!
+//! Wire types end in the first function of each request: `*_to_command`, `*_to_query`, `*_to_op` and
+//! their `*_to_response` are pure and public, for the simulator. `error_map` holds every error; sockets
+//! are in `listener` alone. Answers follow etcd 3.7. Not served yet: Auth, Lock, Election, health,
+//! RangeStream, and what `maintenance` names; they are answered with "unimplemented".
+
+mod config;
+mod error_map;
+mod header;
+mod key_range;
+mod leader_watch;
+mod listener;
+mod reply_stream;
+mod services;
+
+pub mod cluster;
+pub mod kv;
+pub mod lease;
+pub mod maintenance;
+pub mod txn;
+pub mod watch_stream;
+
+mod watch;
+
+#[cfg(test)]
+mod plumbing_tests;
+#[cfg(test)]
+mod test_double;
+
+use std::convert::Infallible;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+
+use http::{HeaderMap, HeaderValue};
+use tidelock_coordinator::Coordinator;
+use tidelock_etcd_api::etcdserverpb::cluster_server::ClusterServer;
+use tidelock_etcd_api::etcdserverpb::kv_server::KvServer;
+use tidelock_etcd_api::etcdserverpb::lease_server::LeaseServer;
+use tidelock_etcd_api::etcdserverpb::maintenance_server::MaintenanceServer;
+use tidelock_etcd_api::etcdserverpb::watch_server::WatchServer;
+use tonic::body::Body;
+use tonic::codegen::{BoxFuture, Service};
+use tonic::{Code, Status};
+
+pub use config::{FaceConfig, Limits, MESSAGE_OVERHEAD_BYTES, PROGRESS_INTERVAL_MIN};
+pub use error_map::{FaceError, transfer_error};
+pub use header::{wire_number, wire_revision};
+pub use listener::serve;
+
+use leader_watch::requires_leader;
+use services::Services;
+
+/// All services behind one door: hand it to [`serve`], or mount it beside other HTTP services. Cloning
+/// is cheap; every clone is the same face.
+#[derive(Clone)]
+pub struct EtcdFace(Arc<Shared>);
+
+struct Shared {
+    services: Arc<Services>,
+    kv: KvServer<Services>,
+    watch: WatchServer<Services>,
+    lease: LeaseServer<Services>,
+    cluster: ClusterServer<Services>,
+    maintenance: MaintenanceServer<Services>,
+}
+
+impl EtcdFace {
+    /// A face over `coordinator`, which must know its cluster and node id by now.
+    #[must_use]
+    pub fn new(coordinator: Arc<dyn Coordinator>, config: FaceConfig) -> EtcdFace {
+        let message_bytes = config.limits.message_bytes();
+        let services = Arc::new(Services::new(coordinator, config));
+        // Answers are not limited: clients expect listings of any size to be sent.
+        EtcdFace(Arc::new(Shared {
+            kv: KvServer::from_arc(Arc::clone(&services)).max_decoding_message_size(message_bytes),
+            watch: WatchServer::from_arc(Arc::clone(&services)).max_decoding_message_size(message_bytes),
+            lease: LeaseServer::from_arc(Arc::clone(&services)).max_decoding_message_size(message_bytes),
+            cluster: ClusterServer::from_arc(Arc::clone(&services)).max_decoding_message_size(message_bytes),
+            maintenance: MaintenanceServer::from_arc(Arc::clone(&services)).max_decoding_message_size(message_bytes),
+            services,
+        }))
+    }
+
+    /// How it was configured.
+    #[must_use]
+    pub fn config(&self) -> &FaceConfig {
+        &self.0.services.config
+    }
+
+    /// Ends all streams with "server stopped", now and from now on. [`serve`] does it when it shuts down.
+    pub fn stop_streams(&self) {
+        self.0.services.stop_streams();
+    }
+
+    fn leader_is_missing(&self, headers: &HeaderMap) -> bool {
+        requires_leader(headers) && self.0.services.coordinator.status().leader.is_none()
+    }
+}
+
+impl Service<http::Request<Body>> for EtcdFace {
+    type Response = http::Response<Body>;
+    type Error = Infallible;
+    type Future = Answering;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: http::Request<Body>) -> Answering {
+        if self.leader_is_missing(request.headers()) {
+            return Answering::refused(FaceError::NoLeader.into());
+        }
+        let service = request.uri().path().strip_prefix("/etcdserverpb.").and_then(|path| path.split('/').next());
+        let shared = &*self.0;
+        Answering(match service {
+            Some("KV") => shared.kv.clone().call(request),
+            Some("Lease") => shared.lease.clone().call(request),
+            Some("Watch") => shared.watch.clone().call(request),
+            Some("Cluster") => shared.cluster.clone().call(request),
+            Some("Maintenance") => shared.maintenance.clone().call(request),
+            // Clients probe for services (Auth above all) and go on without them if told so.
+            _ => return Answering::refused(Status::unimplemented("unknown service")),
+        })
+    }
+}
+
+/// An answer being made.
+pub struct Answering(BoxFuture<http::Response<Body>, Infallible>);
+
+impl Answering {
+    fn refused(status: Status) -> Answering {
+        Answering(Box::pin(std::future::ready(Ok(status.into_http()))))
+    }
+}
+
+impl Future for Answering {
+    type Output = Result<http::Response<Body>, Infallible>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let mut response = match ready!(self.0.as_mut().poll(cx)) {
+            Ok(response) => response,
+            Err(never) => match never {},
+        };
+        rename_oversized(response.headers_mut());
+        Poll::Ready(Ok(response))
+    }
+}
+
+/// A message too large to be read is "out of range" with our gRPC library and "resource exhausted" with
+/// etcd's. Clients take the former for a compacted revision, so it must not get out.
+fn rename_oversized(headers: &mut HeaderMap) {
+    const OVERSIZED: &[u8] = b"Error,%20decoded%20message%20length%20too%20large";
+    let is = |headers: &HeaderMap, code: Code| {
+        headers.get(Status::GRPC_STATUS).is_some_and(|value| value == (code as i32).to_string().as_str())
+    };
+    let message = headers.get(Status::GRPC_MESSAGE);
+    if message.is_some_and(|text| text.as_bytes().starts_with(OVERSIZED)) && is(headers, Code::OutOfRange) {
+        headers.insert(Status::GRPC_STATUS, HeaderValue::from(Code::ResourceExhausted as i32));
+    }
+}

@@ -11,11 +11,13 @@ mod event;
 mod ids;
 mod key;
 pub mod limits;
+mod log;
 mod member;
 mod outcome;
 mod proposal;
 mod query;
 mod record;
+mod watch;
 
 pub use codec::{DecodeError, Reader, Wire, put_bytes, put_varint};
 pub use command::{
@@ -25,8 +27,10 @@ pub use command::{
 pub use event::{Event, EventKind};
 pub use ids::{ClusterId, LeaseId, LogIndex, LogTime, NodeId, Revision, Term};
 pub use key::{Key, KeyRange, Space};
+pub use log::{HardState, LogEntry};
 pub use member::{Member, MemberChange, MemberRole, Members};
 pub use outcome::{Answer, OpAnswer, Outcome, RangeAnswer, Refusal};
 pub use proposal::{Batch, Origin, Proposal, RequestId};
 pub use query::{LeaseInfo, Query, QueryAnswer};
 pub use record::{KeyValue, Record, RecordMeta};
+pub use watch::{WatchClosed, WatchNotice, WatchRequest, WatcherId};

@@ -64,6 +64,51 @@ pub struct Members {
     pub removed: Vec<NodeId>,
 }
 
+impl Members {
+    /// Carries out `change`. What cannot be (a member that exists or was removed is added, an unknown
+    /// one changed) is skipped: the log decides the same everywhere, and refusing is the door's task.
+    pub fn apply(&mut self, change: &MemberChange) {
+        match change {
+            MemberChange::Add(member) => self.add(member),
+            MemberChange::Promote(id) => {
+                if let Some(member) = self.by_id.get_mut(id) {
+                    member.role = MemberRole::Voter;
+                }
+            }
+            MemberChange::Remove(id) => self.remove(*id),
+            MemberChange::Readdress { id, peer_addresses } => {
+                if let Some(member) = self.by_id.get_mut(id) {
+                    member.peer_addresses.clone_from(peer_addresses);
+                }
+            }
+            MemberChange::Replace { add, remove } => {
+                add.iter().for_each(|member| self.add(member));
+                remove.iter().for_each(|id| self.remove(*id));
+            }
+        }
+    }
+
+    /// Takes over the name and client addresses a member published.
+    pub fn publish(&mut self, published: &Member) {
+        if let Some(member) = self.by_id.get_mut(&published.id) {
+            member.name.clone_from(&published.name);
+            member.client_urls.clone_from(&published.client_urls);
+        }
+    }
+
+    fn add(&mut self, member: &Member) {
+        if !self.removed.contains(&member.id) {
+            self.by_id.entry(member.id).or_insert_with(|| member.clone());
+        }
+    }
+
+    fn remove(&mut self, id: NodeId) {
+        if self.by_id.remove(&id).is_some() {
+            self.removed.push(id);
+        }
+    }
+}
+
 fn put_texts(out: &mut Vec<u8>, texts: &[String]) {
     put_varint(out, texts.len() as u64);
     for text in texts {

@@ -1,5 +1,7 @@
 //! What became of a command.
 
+use crate::codec::{DecodeError, Reader, Wire, put_varint};
+use crate::limits::TXN_DEPTH_MAX;
 use crate::{KeyValue, LeaseId, LogIndex, Record, Revision};
 
 /// The verdict on one command: decided in `apply`, the same on every replica.
@@ -112,6 +114,231 @@ impl OpAnswer {
         match self {
             OpAnswer::Put { previous: Some(previous) } => Some(&previous.record),
             _ => None,
+        }
+    }
+}
+
+/// Every reason a command is called invalid for. The encoding stores the position, so that the text
+/// is the same static string after a restart; append only.
+const INVALID_REASONS: [&str; 8] = [
+    "it is malformed",
+    "the key is empty",
+    "the value is too large",
+    "a lease needs an id that is not zero",
+    "its transactions are nested too deep",
+    "a read must not write",
+    "its proposer's term is over",
+    "it was carried out already",
+];
+
+impl Refusal {
+    /// A put to the empty key, which is only a range bound.
+    pub const EMPTY_KEY: Refusal = Refusal::Invalid { why: INVALID_REASONS[1] };
+    /// A value over [`crate::limits::VALUE_BYTES_MAX`].
+    pub const VALUE_TOO_LARGE: Refusal = Refusal::Invalid { why: INVALID_REASONS[2] };
+    /// A lease with the id that means "no lease".
+    pub const LEASE_ID_ZERO: Refusal = Refusal::Invalid { why: INVALID_REASONS[3] };
+    /// Transactions nested beyond [`TXN_DEPTH_MAX`].
+    pub const NESTED_TOO_DEEP: Refusal = Refusal::Invalid { why: INVALID_REASONS[4] };
+    /// A writing transaction where only reads are taken.
+    pub const READ_MUST_NOT_WRITE: Refusal = Refusal::Invalid { why: INVALID_REASONS[5] };
+    /// An expiry proposed in an earlier term than it was committed in.
+    pub const TERM_IS_OVER: Refusal = Refusal::Invalid { why: INVALID_REASONS[6] };
+    /// A second copy of a proposal; its origin was answered when the first was carried out.
+    pub const CARRIED_OUT_ALREADY: Refusal = Refusal::Invalid { why: INVALID_REASONS[7] };
+}
+
+fn put_items(out: &mut Vec<u8>, items: &[KeyValue]) {
+    put_varint(out, items.len() as u64);
+    items.iter().for_each(|item| item.encode(out));
+}
+
+/// Reads a list whose length the input itself bounds: every element takes at least a byte.
+fn list<T: Wire>(input: &mut Reader) -> Result<Vec<T>, DecodeError> {
+    let count = input.count("the number of items", usize::MAX)?;
+    let mut items = Vec::new();
+    for _ in 0..count {
+        items.push(T::decode(input)?);
+    }
+    Ok(items)
+}
+
+impl Wire for Outcome {
+    fn encode(&self, out: &mut Vec<u8>) {
+        self.revision.encode(out);
+        self.index.encode(out);
+        match &self.result {
+            Ok(answer) => {
+                out.push(1);
+                answer.encode(out);
+            }
+            Err(refusal) => {
+                out.push(0);
+                refusal.encode(out);
+            }
+        }
+    }
+    fn decode(input: &mut Reader) -> Result<Outcome, DecodeError> {
+        let revision = Revision::decode(input)?;
+        let index = LogIndex::decode(input)?;
+        let result = if input.flag()? { Ok(Answer::decode(input)?) } else { Err(Refusal::decode(input)?) };
+        Ok(Outcome { revision, index, result })
+    }
+}
+
+impl Wire for Answer {
+    fn encode(&self, out: &mut Vec<u8>) {
+        match self {
+            Answer::Done => out.push(1),
+            Answer::Op(answer) => {
+                out.push(2);
+                answer.encode(out);
+            }
+            Answer::LeaseGranted { id, ttl_s } => {
+                out.push(3);
+                id.encode(out);
+                put_varint(out, u64::from(*ttl_s));
+            }
+        }
+    }
+    fn decode(input: &mut Reader) -> Result<Answer, DecodeError> {
+        Ok(match input.byte()? {
+            1 => Answer::Done,
+            2 => Answer::Op(OpAnswer::decode(input)?),
+            3 => Answer::LeaseGranted { id: LeaseId::decode(input)?, ttl_s: input.varint32()? },
+            tag => return Err(DecodeError::UnknownTag { what: "answer", tag }),
+        })
+    }
+}
+
+impl Wire for OpAnswer {
+    fn encode(&self, out: &mut Vec<u8>) {
+        match self {
+            OpAnswer::Put { previous } => {
+                out.push(1);
+                previous.encode(out);
+            }
+            OpAnswer::Delete { deleted, previous } => {
+                out.push(2);
+                put_varint(out, *deleted);
+                put_items(out, previous);
+            }
+            OpAnswer::Range(answer) => {
+                out.push(3);
+                answer.encode(out);
+            }
+            OpAnswer::Txn { succeeded, answers } => {
+                out.push(4);
+                out.push(u8::from(*succeeded));
+                put_varint(out, answers.len() as u64);
+                answers.iter().for_each(|answer| answer.encode(out));
+            }
+        }
+    }
+    fn decode(input: &mut Reader) -> Result<OpAnswer, DecodeError> {
+        Ok(match input.byte()? {
+            1 => OpAnswer::Put { previous: Option::decode(input)? },
+            2 => OpAnswer::Delete { deleted: input.varint()?, previous: list(input)? },
+            3 => OpAnswer::Range(RangeAnswer::decode(input)?),
+            4 => {
+                let succeeded = input.flag()?;
+                let answers = input.nested(TXN_DEPTH_MAX, list)?;
+                OpAnswer::Txn { succeeded, answers }
+            }
+            tag => return Err(DecodeError::UnknownTag { what: "operation answer", tag }),
+        })
+    }
+}
+
+impl Wire for RangeAnswer {
+    fn encode(&self, out: &mut Vec<u8>) {
+        put_items(out, &self.items);
+        put_varint(out, self.count);
+        out.push(u8::from(self.more));
+    }
+    fn decode(input: &mut Reader) -> Result<RangeAnswer, DecodeError> {
+        Ok(RangeAnswer { items: list(input)?, count: input.varint()?, more: input.flag()? })
+    }
+}
+
+impl Wire for Refusal {
+    fn encode(&self, out: &mut Vec<u8>) {
+        match self {
+            Refusal::KeyNotFound => out.push(1),
+            Refusal::LeaseNotFound => out.push(2),
+            Refusal::LeaseExists => out.push(3),
+            Refusal::Compacted { asked, oldest } => {
+                out.push(4);
+                asked.encode(out);
+                oldest.encode(out);
+            }
+            Refusal::FutureRevision { asked, now } => {
+                out.push(5);
+                asked.encode(out);
+                now.encode(out);
+            }
+            Refusal::Invalid { why } => {
+                let reason = INVALID_REASONS.iter().position(|reason| reason == why).unwrap_or(0);
+                out.push(6);
+                put_varint(out, reason as u64);
+            }
+        }
+    }
+    fn decode(input: &mut Reader) -> Result<Refusal, DecodeError> {
+        Ok(match input.byte()? {
+            1 => Refusal::KeyNotFound,
+            2 => Refusal::LeaseNotFound,
+            3 => Refusal::LeaseExists,
+            4 => Refusal::Compacted { asked: Revision::decode(input)?, oldest: Revision::decode(input)? },
+            5 => Refusal::FutureRevision { asked: Revision::decode(input)?, now: Revision::decode(input)? },
+            6 => {
+                let reason = input.byte()?;
+                let why = INVALID_REASONS.get(usize::from(reason)).copied();
+                Refusal::Invalid { why: why.ok_or(DecodeError::UnknownTag { what: "reason", tag: reason })? }
+            }
+            tag => return Err(DecodeError::UnknownTag { what: "refusal", tag }),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Key, RecordMeta, Space};
+
+    /// A remembered outcome travels in snapshots: a retry must get the same answer on a node that was
+    /// restored from one as on a node that saw the request (H25).
+    #[test]
+    fn an_outcome_survives_the_round_trip() {
+        let meta = RecordMeta {
+            created: Revision(2),
+            modified: Revision(9),
+            version: 3,
+            lease: LeaseId(-4),
+            sub: 1,
+        };
+        let item = KeyValue { key: Key::new(Space::User, b"k"), record: Record::new(meta, b"value") };
+        let range = RangeAnswer { items: vec![item.clone()], count: 7, more: true };
+        let answers = vec![
+            OpAnswer::Put { previous: Some(item.clone()) },
+            OpAnswer::Delete { deleted: 1, previous: vec![item] },
+            OpAnswer::Range(range),
+            OpAnswer::Txn { succeeded: false, answers: vec![OpAnswer::PUT_DONE] },
+        ];
+        let results = [
+            Ok(Answer::Done),
+            Ok(Answer::Op(OpAnswer::Txn { succeeded: true, answers })),
+            Ok(Answer::LeaseGranted { id: LeaseId(5), ttl_s: 60 }),
+            Err(Refusal::KeyNotFound),
+            Err(Refusal::LeaseNotFound),
+            Err(Refusal::LeaseExists),
+            Err(Refusal::Compacted { asked: Revision(1), oldest: Revision(2) }),
+            Err(Refusal::FutureRevision { asked: Revision(3), now: Revision(2) }),
+            Err(Refusal::TERM_IS_OVER),
+        ];
+        for result in results {
+            let outcome = Outcome { revision: Revision(11), index: LogIndex(12), result };
+            assert_eq!(Outcome::from_bytes(outcome.to_bytes().into()), Ok(outcome));
         }
     }
 }

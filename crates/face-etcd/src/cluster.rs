@@ -1,0 +1,156 @@
+//! Who is in the cluster. Members' peer addresses are `host:port` with us and URLs with etcd.
+
+use tidelock_coordinator::Consistency;
+use tidelock_etcd_api::etcdserverpb::cluster_server::Cluster;
+use tidelock_etcd_api::etcdserverpb::{
+    Member as WireMember, MemberAddRequest, MemberAddResponse, MemberListRequest, MemberListResponse,
+    MemberPromoteRequest, MemberPromoteResponse, MemberRemoveRequest, MemberRemoveResponse, MemberUpdateRequest,
+    MemberUpdateResponse,
+};
+use tidelock_model::limits::{MEMBER_TEXT_BYTES_MAX, MEMBER_URLS_MAX};
+use tidelock_model::{Member, MemberChange, MemberRole, NodeId, Query, QueryAnswer};
+use tonic::{Request, Response, Status};
+
+use crate::error_map::FaceError;
+use crate::kv::MISMATCH;
+use crate::services::Services;
+
+/// The peer addresses in `urls`, sorted as etcd sorts them: `http://` or `https://`, then a host and a
+/// port, then nothing.
+pub fn peer_addresses(urls: &[String]) -> Result<Vec<String>, FaceError> {
+    if urls.is_empty() || urls.len() > MEMBER_URLS_MAX {
+        return Err(FaceError::MemberBadUrls);
+    }
+    let mut addresses = urls.iter().map(|url| peer_address(url)).collect::<Result<Vec<_>, _>>()?;
+    addresses.sort();
+    Ok(addresses)
+}
+
+fn peer_address(url: &str) -> Result<String, FaceError> {
+    let url = url.trim();
+    let address =
+        url.strip_prefix("http://").or_else(|| url.strip_prefix("https://")).filter(|rest| !rest.contains('/'));
+    let address = address.filter(|address| address.len() <= MEMBER_TEXT_BYTES_MAX).ok_or(FaceError::MemberBadUrls)?;
+    let (host, port) = address.rsplit_once(':').ok_or(FaceError::MemberBadUrls)?;
+    // An IPv6 address is told from a host with a second port by its brackets.
+    let bracketed = host.starts_with('[') && host.ends_with(']');
+    let host_is_good = !host.is_empty() && (bracketed || !host.contains([':', '[', ']', '@']));
+    let port_is_good = port.parse::<u16>().is_ok();
+    if host_is_good && port_is_good { Ok(address.to_owned()) } else { Err(FaceError::MemberBadUrls) }
+}
+
+/// A request for a new member, with the id it shall get.
+pub fn add_to_change(request: &MemberAddRequest, id: NodeId) -> Result<MemberChange, FaceError> {
+    Ok(MemberChange::Add(Member {
+        id,
+        name: String::new(),
+        peer_addresses: peer_addresses(&request.peer_ur_ls)?,
+        client_urls: Vec::new(),
+        role: if request.is_learner { MemberRole::Learner } else { MemberRole::Voter },
+    }))
+}
+
+/// A member as etcd writes it.
+#[must_use]
+pub fn wire_member(member: &Member) -> WireMember {
+    WireMember {
+        id: member.id.0,
+        name: member.name.clone(),
+        peer_ur_ls: member.peer_addresses.iter().map(|address| format!("http://{address}")).collect(),
+        client_ur_ls: member.client_urls.clone(),
+        is_learner: member.role == MemberRole::Learner,
+    }
+}
+
+impl Services {
+    async fn change(&self, change: MemberChange) -> Result<Vec<WireMember>, FaceError> {
+        self.refuse_on_learner()?;
+        let members = self.coordinator.change_members(change).await?;
+        Ok(members.iter().map(wire_member).collect())
+    }
+}
+
+// Headers here tell no revision: membership is not in etcd's store.
+#[tonic::async_trait]
+impl Cluster for Services {
+    async fn member_add(&self, request: Request<MemberAddRequest>) -> Result<Response<MemberAddResponse>, Status> {
+        let id = NodeId(rand::random_range(1..=u64::MAX));
+        let members = self.change(add_to_change(request.get_ref(), id)?).await?;
+        let member = members.iter().find(|member| member.id == id.0).cloned();
+        let header = Some(self.headers.without_revision());
+        Ok(Response::new(MemberAddResponse { header, member, members }))
+    }
+
+    async fn member_remove(
+        &self,
+        request: Request<MemberRemoveRequest>,
+    ) -> Result<Response<MemberRemoveResponse>, Status> {
+        let members = self.change(MemberChange::Remove(NodeId(request.into_inner().id))).await?;
+        Ok(Response::new(MemberRemoveResponse { header: Some(self.headers.without_revision()), members }))
+    }
+
+    async fn member_update(
+        &self,
+        request: Request<MemberUpdateRequest>,
+    ) -> Result<Response<MemberUpdateResponse>, Status> {
+        let request = request.into_inner();
+        let peer_addresses = peer_addresses(&request.peer_ur_ls)?;
+        let members = self.change(MemberChange::Readdress { id: NodeId(request.id), peer_addresses }).await?;
+        Ok(Response::new(MemberUpdateResponse { header: Some(self.headers.without_revision()), members }))
+    }
+
+    async fn member_list(&self, request: Request<MemberListRequest>) -> Result<Response<MemberListResponse>, Status> {
+        self.refuse_on_learner()?;
+        let linearizable = request.into_inner().linearizable;
+        let consistency = if linearizable { Consistency::Linearizable } else { Consistency::Local };
+        let answer = self.read(Query::Members, consistency).await?;
+        let QueryAnswer::Members { members, .. } = answer else { return Err(MISMATCH.into()) };
+        let members = members.iter().map(wire_member).collect();
+        Ok(Response::new(MemberListResponse { header: Some(self.headers.without_revision()), members }))
+    }
+
+    async fn member_promote(
+        &self,
+        request: Request<MemberPromoteRequest>,
+    ) -> Result<Response<MemberPromoteResponse>, Status> {
+        let members = self.change(MemberChange::Promote(NodeId(request.into_inner().id))).await?;
+        Ok(Response::new(MemberPromoteResponse { header: Some(self.headers.without_revision()), members }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn addresses(urls: &[&str]) -> Result<Vec<String>, FaceError> {
+        peer_addresses(&urls.iter().map(ToString::to_string).collect::<Vec<_>>())
+    }
+
+    #[test]
+    fn peer_urls_become_addresses_and_come_back_as_urls() {
+        let found = addresses(&["https://b:2380", " http://[::1]:2380"]).unwrap();
+        assert_eq!(found, ["[::1]:2380", "b:2380"]);
+        let request = MemberAddRequest { peer_ur_ls: vec!["http://c:1".into()], is_learner: true };
+        let MemberChange::Add(member) = add_to_change(&request, NodeId(9)).unwrap() else { panic!("not an addition") };
+        let wire = wire_member(&member);
+        assert_eq!((wire.id, wire.is_learner, wire.peer_ur_ls), (9, true, vec!["http://c:1".to_owned()]));
+    }
+
+    /// An address that nobody can reach would cost the cluster a vote.
+    #[test]
+    fn peer_urls_that_cannot_be_dialled_are_refused() {
+        for bad in [
+            "c:1",
+            "http://c",
+            "http://c:",
+            "http://:1",
+            "http://c:1/x",
+            "http://c:99999",
+            "unix://c:1",
+            "http://a:b:1",
+        ] {
+            assert_eq!(addresses(&[bad]), Err(FaceError::MemberBadUrls), "{bad}");
+        }
+        assert_eq!(addresses(&[]), Err(FaceError::MemberBadUrls));
+    }
+}

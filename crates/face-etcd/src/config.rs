@@ -1,0 +1,75 @@
+//! What can be set about this face. Defaults are etcd's, so that clients tuned for it feel at home.
+
+use std::time::Duration;
+
+/// Bytes a message may have beyond [`Limits::request_bytes`] before it is refused unread: room for
+/// protobuf framing, and for an answer of our own instead of a broken stream.
+pub const MESSAGE_OVERHEAD_BYTES: usize = 512 * 1024;
+
+/// Shortest time between two progress notices that may be configured.
+pub const PROGRESS_INTERVAL_MIN: Duration = Duration::from_millis(100);
+
+/// Bounds on what one request may ask.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Largest encoded request that writes (`--max-request-bytes`).
+    pub request_bytes: usize,
+    /// Most operations in one level of a transaction (`--max-txn-ops`).
+    pub txn_ops: usize,
+    /// Shortest time to live of a lease; shorter ones are raised to it. Several election timeouts,
+    /// or a change of leader alone would let leases run out.
+    pub lease_ttl_min_s: u32,
+    /// Most watchers on one watch stream.
+    pub watchers_per_stream: usize,
+}
+
+impl Default for Limits {
+    fn default() -> Limits {
+        Limits { request_bytes: 1_572_864, txn_ops: 128, lease_ttl_min_s: 2, watchers_per_stream: 10_000 }
+    }
+}
+
+impl Limits {
+    /// Largest message that is read at all.
+    #[must_use]
+    pub fn message_bytes(&self) -> usize {
+        self.request_bytes + MESSAGE_OVERHEAD_BYTES
+    }
+}
+
+/// Everything that can be set about this face.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FaceConfig {
+    /// Bounds on requests.
+    pub limits: Limits,
+    /// How long a watcher that asked for progress notices may hear nothing; at least
+    /// [`PROGRESS_INTERVAL_MIN`].
+    pub progress_interval: Duration,
+    /// How long a stream that requires a leader survives without one: three election timeouts.
+    pub leader_grace: Duration,
+    /// Most calls and streams at a time on one connection. Go clients put everything on one.
+    pub streams_per_connection: u32,
+    /// How long a connection may be silent before it is pinged.
+    pub ping_after: Duration,
+    /// How long the answer to a ping may take.
+    pub ping_timeout: Duration,
+    /// How long calls under way are given to finish when the face stops.
+    pub drain: Duration,
+    /// What `Status` tells as the space quota, in bytes. Nothing is enforced by it.
+    pub quota_bytes: i64,
+}
+
+impl Default for FaceConfig {
+    fn default() -> FaceConfig {
+        FaceConfig {
+            limits: Limits::default(),
+            progress_interval: Duration::from_secs(600),
+            leader_grace: Duration::from_secs(3),
+            streams_per_connection: 16_384,
+            ping_after: Duration::from_secs(2 * 3600),
+            ping_timeout: Duration::from_secs(20),
+            drain: Duration::from_secs(5),
+            quota_bytes: 2 * 1024 * 1024 * 1024,
+        }
+    }
+}

@@ -1,0 +1,185 @@
+//! A coordinator made of canned answers, for tests of the plumbing between socket and door. What the
+//! real one answers is tested with the real one.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use tidelock_coordinator::{
+    Answering, Consistency, Coordinator, MemberError, ProposeError, ReadError, Role, Status, Subscription, WatchNotice,
+    WatchRequest, WatcherId,
+};
+use tidelock_model::{
+    Answer, ClusterId, Command, LeaseId, LeaseInfo, LogIndex, Member, MemberChange, NodeId, OpAnswer, Outcome, Query,
+    QueryAnswer, RangeAnswer, RequestId, Revision, Term,
+};
+use tokio::sync::{Mutex, Semaphore, mpsc};
+
+/// The revision everything happens at.
+pub(crate) const REVISION: Revision = Revision(7);
+
+pub(crate) struct Double {
+    pub(crate) has_leader: AtomicBool,
+    pub(crate) is_learner: AtomicBool,
+    pub(crate) proposals: parking::Log<Command>,
+    /// Renewals wait for a permit each.
+    pub(crate) renewals_allowed: Semaphore,
+    pub(crate) renewals_under_way: AtomicUsize,
+    /// Where tests put notices for the subscriptions.
+    pub(crate) notices: mpsc::Sender<WatchNotice>,
+    notices_out: Arc<Mutex<mpsc::Receiver<WatchNotice>>>,
+    pub(crate) subscriptions: Arc<AtomicUsize>,
+}
+
+/// A list that is appended to from anywhere.
+pub(crate) mod parking {
+    pub(crate) struct Log<T>(std::sync::Mutex<Vec<T>>);
+    impl<T: Clone> Log<T> {
+        pub(crate) fn new() -> Log<T> {
+            Log(std::sync::Mutex::new(Vec::new()))
+        }
+        pub(crate) fn push(&self, item: T) {
+            self.0.lock().unwrap().push(item);
+        }
+        pub(crate) fn all(&self) -> Vec<T> {
+            self.0.lock().unwrap().clone()
+        }
+    }
+}
+
+impl Double {
+    pub(crate) fn new() -> Arc<Double> {
+        let (notices, notices_out) = mpsc::channel(1);
+        Arc::new(Double {
+            has_leader: AtomicBool::new(true),
+            is_learner: AtomicBool::new(false),
+            proposals: parking::Log::new(),
+            renewals_allowed: Semaphore::new(Semaphore::MAX_PERMITS),
+            renewals_under_way: AtomicUsize::new(0),
+            notices,
+            notices_out: Arc::new(Mutex::new(notices_out)),
+            subscriptions: Arc::new(AtomicUsize::new(0)),
+        })
+    }
+}
+
+impl Coordinator for Double {
+    fn propose(&self, command: Command, _: Option<RequestId>) -> Answering<'_, Result<Outcome, ProposeError>> {
+        self.proposals.push(command);
+        let result = Ok(Answer::Op(OpAnswer::PUT_DONE));
+        Box::pin(std::future::ready(Ok(Outcome { revision: REVISION, index: LogIndex(1), result })))
+    }
+
+    fn read(&self, _: Query, _: Consistency) -> Answering<'_, Result<QueryAnswer, ReadError>> {
+        let answer = OpAnswer::Range(RangeAnswer::default());
+        Box::pin(std::future::ready(Ok(QueryAnswer::Op { revision: REVISION, answer })))
+    }
+
+    fn subscribe(&self) -> Arc<dyn Subscription> {
+        self.subscriptions.fetch_add(1, Ordering::SeqCst);
+        let opened = mpsc::channel(64);
+        Arc::new(DoubleSubscription {
+            opening: opened.0,
+            opened: Mutex::new(opened.1),
+            notices: Arc::clone(&self.notices_out),
+            open: Arc::clone(&self.subscriptions),
+        })
+    }
+
+    /// Odd leases exist.
+    fn keep_alive(&self, lease: LeaseId) -> Answering<'_, Result<Option<LeaseInfo>, ReadError>> {
+        self.renewals_under_way.fetch_add(1, Ordering::SeqCst);
+        Box::pin(async move {
+            self.renewals_allowed.acquire().await.expect("never closed").forget();
+            self.renewals_under_way.fetch_sub(1, Ordering::SeqCst);
+            let info = LeaseInfo { id: lease, granted_ttl_s: 10, remaining_ms: 10_000 };
+            Ok((lease.0 % 2 == 1).then_some(info))
+        })
+    }
+
+    fn lease_info(&self, lease: LeaseId) -> Answering<'_, Result<Option<LeaseInfo>, ReadError>> {
+        self.keep_alive(lease)
+    }
+
+    fn change_members(&self, _: MemberChange) -> Answering<'_, Result<Vec<Member>, MemberError>> {
+        Box::pin(std::future::ready(Err(MemberError::Busy)))
+    }
+
+    fn transfer_leadership(&self, _: NodeId) -> Answering<'_, Result<(), MemberError>> {
+        let waited = Duration::ZERO;
+        Box::pin(std::future::ready(Err(MemberError::OutcomeUnknown { waited })))
+    }
+
+    fn take_snapshot(&self) {}
+
+    fn term(&self) -> Term {
+        Term(3)
+    }
+
+    fn status(&self) -> Status {
+        Status {
+            cluster: ClusterId(1),
+            node: NodeId(2),
+            role: if self.is_learner.load(Ordering::SeqCst) { Role::Learner } else { Role::Follower },
+            leader: self.has_leader.load(Ordering::SeqCst).then_some(NodeId(5)),
+            term: Term(3),
+            committed: LogIndex(9),
+            applied: LogIndex(8),
+            revision: REVISION,
+            compacted: Revision(1),
+            digest: 0,
+            keys: 0,
+            leases: 0,
+            watchers: 0,
+            data_bytes: 0,
+            disk_bytes: 0,
+            disk_full: false,
+            proposals_waiting: 0,
+            leader_changes: 0,
+            proposals_failed: 0,
+            peers: vec![],
+        }
+    }
+}
+
+/// Answers opens and closes at once; the rest is what the test puts into `Double::notices`.
+struct DoubleSubscription {
+    opening: mpsc::Sender<WatchNotice>,
+    opened: Mutex<mpsc::Receiver<WatchNotice>>,
+    notices: Arc<Mutex<mpsc::Receiver<WatchNotice>>>,
+    open: Arc<AtomicUsize>,
+}
+
+impl DoubleSubscription {
+    fn tell(&self, notice: WatchNotice) {
+        self.opening.try_send(notice).expect("tests open few watchers");
+    }
+}
+
+impl Subscription for DoubleSubscription {
+    fn open(&self, request: WatchRequest) {
+        self.tell(WatchNotice::Opened { id: request.id, revision: REVISION });
+    }
+    fn close(&self, id: WatcherId) {
+        self.tell(WatchNotice::Closed { id, why: tidelock_coordinator::WatchClosed::Requested });
+    }
+    fn request_progress(&self) {
+        self.tell(WatchNotice::Progress { revision: REVISION });
+    }
+    fn next(&self) -> Answering<'_, Option<WatchNotice>> {
+        Box::pin(async move {
+            let (mut opened, mut notices) = (self.opened.lock().await, self.notices.lock().await);
+            tokio::select! {
+                biased;
+                notice = opened.recv() => notice,
+                notice = notices.recv() => notice,
+            }
+        })
+    }
+}
+
+impl Drop for DoubleSubscription {
+    fn drop(&mut self) {
+        self.open.fetch_sub(1, Ordering::SeqCst);
+    }
+}

@@ -1,0 +1,310 @@
+//! One watch stream's bookkeeping, without IO: requests and notices in, actions out.
+//!
+//! A client names its watchers as it likes and may reuse a name the moment it cancelled it. The
+//! subscription below therefore gets names of our own, never reused, and `by_wire_id` says which
+//! watcher a client's name means now.
+//!
+//! What holds:
+//! - `created` precedes a watcher's events and `canceled` follows them: notices come in that order and
+//!   are never reordered here.
+//! - A progress notice never overtakes events (W6): it is only ever made out of the subscription's own
+//!   [`WatchNotice::Progress`], at its place in the queue. One question is under way at a time; what is
+//!   asked meanwhile is asked after it, so an answer is never older than its question.
+//! - A revision is split over several responses only for clients that said they can take it.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use prost::Message;
+use tidelock_coordinator::{WatchClosed, WatchNotice, WatchRequest, WatcherId};
+use tidelock_etcd_api::etcdserverpb::watch_create_request::FilterType;
+use tidelock_etcd_api::etcdserverpb::watch_request::RequestUnion;
+use tidelock_etcd_api::etcdserverpb::{WatchCreateRequest, WatchRequest as WireRequest, WatchResponse};
+use tidelock_model::{Event, EventKind, KeyRange, Revision};
+
+use crate::config::Limits;
+use crate::error_map::FaceError;
+use crate::header::wire_revision;
+use crate::key_range::{key_range, wire_event};
+
+/// The watch id of responses that are about no watcher: refused ones and progress of the whole stream.
+const NO_WATCHER: i64 = -1;
+
+/// etcd's words for a range without keys.
+const EMPTY_RANGE: &str = "mvcc: watcher range is empty";
+
+/// etcd's words for a watch id that is in use.
+const DUPLICATE_ID: &str = "mvcc: duplicate watch ID provided on the WatchStream";
+
+/// What is to be done, in order.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Action {
+    /// Send this, with a header at that revision.
+    Reply(HeaderAt, WatchResponse),
+    /// Open a watcher.
+    Open(WatchRequest),
+    /// Close a watcher.
+    Close(WatcherId),
+    /// Ask the subscription for progress.
+    RequestProgress,
+}
+
+/// Which revision a response's header shall tell.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HeaderAt {
+    /// This one.
+    Revision(Revision),
+    /// The store's present one.
+    Now,
+    /// None: zero.
+    Nothing,
+}
+
+/// A watcher, as the client described it.
+struct Watcher {
+    wire_id: i64,
+    want_puts: bool,
+    want_deletes: bool,
+    fragment: bool,
+    wants_progress: bool,
+    /// Whether it was told nothing since the last tick.
+    quiet: bool,
+}
+
+/// Whose progress is asked for.
+#[derive(Default)]
+struct Asked {
+    stream: bool,
+    watchers: BTreeSet<WatcherId>,
+}
+
+impl Asked {
+    fn is_empty(&self) -> bool {
+        !self.stream && self.watchers.is_empty()
+    }
+}
+
+/// The bookkeeping of one stream.
+pub struct WatchStream {
+    limits: Limits,
+    watchers: BTreeMap<WatcherId, Watcher>,
+    by_wire_id: BTreeMap<i64, WatcherId>,
+    next_wire_id: i64,
+    next_id: i64,
+    /// The progress question under way.
+    asked: Option<Asked>,
+    /// What to ask next.
+    to_ask: Asked,
+}
+
+impl WatchStream {
+    /// A stream without watchers.
+    #[must_use]
+    pub fn new(limits: Limits) -> WatchStream {
+        WatchStream {
+            limits,
+            watchers: BTreeMap::new(),
+            by_wire_id: BTreeMap::new(),
+            next_wire_id: 0,
+            next_id: 0,
+            asked: None,
+            to_ask: Asked::default(),
+        }
+    }
+
+    /// Takes a request of the client's.
+    pub fn on_request(&mut self, request: WireRequest, actions: &mut VecDeque<Action>) {
+        match request.request_union {
+            Some(RequestUnion::CreateRequest(create)) => match self.create(&create) {
+                Ok(open) => actions.push_back(Action::Open(open)),
+                Err(reason) => actions.push_back(refused(reason)),
+            },
+            // Unknown ids are ignored, as etcd does: the watcher may just have been cancelled by us.
+            Some(RequestUnion::CancelRequest(cancel)) => {
+                if let Some(id) = self.by_wire_id.remove(&cancel.watch_id) {
+                    actions.push_back(Action::Close(id));
+                }
+            }
+            Some(RequestUnion::ProgressRequest(_)) if !self.by_wire_id.is_empty() => {
+                self.to_ask.stream = true;
+                self.ask_for_progress(actions);
+            }
+            // A stream without watchers has no progress to tell, and a request without content no effect.
+            Some(RequestUnion::ProgressRequest(_)) | None => {}
+        }
+    }
+
+    fn create(&mut self, create: &WatchCreateRequest) -> Result<WatchRequest, String> {
+        let from = match u64::try_from(create.start_revision) {
+            Ok(0) => None,
+            Ok(revision) => Some(Revision(revision)),
+            Err(_) => return Err(FaceError::Compacted.to_string()),
+        };
+        let range = watched_range(create)?;
+        // Those being closed count too: they still hold memory below.
+        if self.watchers.len() >= self.limits.watchers_per_stream {
+            let limit = self.limits.watchers_per_stream;
+            return Err(format!("etcdserver: a watch stream can have {limit} watchers; open another stream"));
+        }
+        let wire_id = self.choose_wire_id(create.watch_id)?;
+        let filtered = |filter: FilterType| create.filters.contains(&filter.into());
+        let watcher = Watcher {
+            wire_id,
+            want_puts: !filtered(FilterType::Noput),
+            want_deletes: !filtered(FilterType::Nodelete),
+            fragment: create.fragment,
+            wants_progress: create.progress_notify,
+            quiet: true,
+        };
+        let id = WatcherId(self.next_id);
+        self.next_id += 1;
+        self.watchers.insert(id, watcher);
+        self.by_wire_id.insert(wire_id, id);
+        Ok(WatchRequest { id, range, from, want_previous: create.prev_kv })
+    }
+
+    fn choose_wire_id(&mut self, asked: i64) -> Result<i64, String> {
+        if asked != 0 {
+            let taken = self.by_wire_id.contains_key(&asked);
+            return if taken { Err(DUPLICATE_ID.to_owned()) } else { Ok(asked) };
+        }
+        while self.by_wire_id.contains_key(&self.next_wire_id) {
+            self.next_wire_id += 1;
+        }
+        let chosen = self.next_wire_id;
+        self.next_wire_id += 1;
+        Ok(chosen)
+    }
+
+    /// Takes a notice of the subscription's.
+    pub fn on_notice(&mut self, notice: WatchNotice, actions: &mut VecDeque<Action>) {
+        match notice {
+            WatchNotice::Opened { id, revision } => {
+                if let Some(watcher) = self.watchers.get(&id) {
+                    let response = WatchResponse { watch_id: watcher.wire_id, created: true, ..Default::default() };
+                    actions.push_back(Action::Reply(HeaderAt::Revision(revision), response));
+                }
+            }
+            WatchNotice::Events { id, revision, events } => self.on_events(id, revision, &events, actions),
+            WatchNotice::Progress { revision } => self.on_progress(revision, actions),
+            WatchNotice::Closed { id, why } => self.on_closed(id, why, actions),
+        }
+    }
+
+    fn on_events(&mut self, id: WatcherId, revision: Revision, events: &[Event], actions: &mut VecDeque<Action>) {
+        let Some(watcher) = self.watchers.get_mut(&id) else { return };
+        let wanted = |event: &&Event| match event.kind() {
+            EventKind::Put => watcher.want_puts,
+            EventKind::Delete => watcher.want_deletes,
+        };
+        let events: Vec<_> = events.iter().filter(wanted).map(wire_event).collect();
+        if events.is_empty() {
+            return;
+        }
+        watcher.quiet = false;
+        let response = WatchResponse { watch_id: watcher.wire_id, events, ..Default::default() };
+        let at = HeaderAt::Revision(revision);
+        if watcher.fragment {
+            let parts = fragments(response, self.limits.message_bytes());
+            actions.extend(parts.into_iter().map(|part| Action::Reply(at, part)));
+        } else {
+            actions.push_back(Action::Reply(at, response));
+        }
+    }
+
+    fn on_closed(&mut self, id: WatcherId, why: WatchClosed, actions: &mut VecDeque<Action>) {
+        let Some(watcher) = self.watchers.remove(&id) else { return };
+        // The name may mean another watcher by now.
+        if self.by_wire_id.get(&watcher.wire_id) == Some(&id) {
+            self.by_wire_id.remove(&watcher.wire_id);
+        }
+        let mut response = WatchResponse { watch_id: watcher.wire_id, canceled: true, ..Default::default() };
+        let at = match why {
+            WatchClosed::Requested => HeaderAt::Now,
+            WatchClosed::Compacted { compacted } => {
+                response.compact_revision = wire_revision(compacted);
+                HeaderAt::Nothing
+            }
+        };
+        actions.push_back(Action::Reply(at, response));
+    }
+
+    fn on_progress(&mut self, revision: Revision, actions: &mut VecDeque<Action>) {
+        let Some(asked) = self.asked.take() else { return };
+        let at = HeaderAt::Revision(revision);
+        for id in asked.watchers {
+            // Cancelled meanwhile: it expects nothing more but the confirmation.
+            if let Some(watcher) = self.watchers.get(&id)
+                && self.by_wire_id.get(&watcher.wire_id) == Some(&id)
+            {
+                let response = WatchResponse { watch_id: watcher.wire_id, ..Default::default() };
+                actions.push_back(Action::Reply(at, response));
+            }
+        }
+        if asked.stream {
+            actions.push_back(Action::Reply(at, WatchResponse { watch_id: NO_WATCHER, ..Default::default() }));
+        }
+        self.ask_for_progress(actions);
+    }
+
+    /// Takes the passing of a progress interval: whoever asked for notices and heard nothing since the
+    /// last one gets one.
+    pub fn on_interval(&mut self, actions: &mut VecDeque<Action>) {
+        for (id, watcher) in self.watchers.iter_mut().filter(|(_, watcher)| watcher.wants_progress) {
+            if std::mem::replace(&mut watcher.quiet, true) {
+                self.to_ask.watchers.insert(*id);
+            }
+        }
+        self.ask_for_progress(actions);
+    }
+
+    fn ask_for_progress(&mut self, actions: &mut VecDeque<Action>) {
+        if self.asked.is_none() && !self.to_ask.is_empty() {
+            self.asked = Some(std::mem::take(&mut self.to_ask));
+            actions.push_back(Action::RequestProgress);
+        }
+    }
+}
+
+/// A watcher that never came to be: told as created and cancelled at once, about no id.
+fn refused(cancel_reason: String) -> Action {
+    let response =
+        WatchResponse { watch_id: NO_WATCHER, created: true, canceled: true, cancel_reason, ..Default::default() };
+    Action::Reply(HeaderAt::Now, response)
+}
+
+/// The range to watch. Unlike in a read, no key means "from the first on" and an empty range is a
+/// mistake.
+fn watched_range(create: &WatchCreateRequest) -> Result<KeyRange, String> {
+    let first: &[u8] = if create.key.is_empty() { &[0] } else { &create.key };
+    let range = key_range(first, &create.range_end).map_err(|error| error.to_string())?;
+    if range.is_empty() { Err(EMPTY_RANGE.to_owned()) } else { Ok(range) }
+}
+
+/// Splits a response into several of less than `max_bytes` each, as far as single events allow; all but
+/// the last are marked. The sizes are added up as protobuf will write them.
+fn fragments(response: WatchResponse, max_bytes: usize) -> Vec<WatchResponse> {
+    /// What the header, its ids at their longest included, and the flags take at most.
+    const ENVELOPE_BYTES: usize = 80;
+    /// The tag and the length in front of each event.
+    const EVENT_FRAME_BYTES: usize = 6;
+    let watch_id = response.watch_id;
+    let mut parts = vec![WatchResponse { watch_id, ..Default::default() }];
+    let mut bytes = ENVELOPE_BYTES;
+    for event in response.events {
+        let event_bytes = event.encoded_len() + EVENT_FRAME_BYTES;
+        let last = parts.last_mut().expect("there is always a part");
+        if bytes + event_bytes >= max_bytes && !last.events.is_empty() {
+            last.fragment = true;
+            bytes = ENVELOPE_BYTES;
+            parts.push(WatchResponse { watch_id, events: vec![event], ..Default::default() });
+        } else {
+            last.events.push(event);
+        }
+        bytes += event_bytes;
+    }
+    parts
+}
+
+#[cfg(test)]
+#[path = "watch_stream_tests.rs"]
+mod tests;

@@ -1,0 +1,159 @@
+//! The thread that owns the state: carries out what was agreed on, answers who waited for it, keeps
+//! watchers and leases.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use tidelock_coordinator::ProposeError;
+use tidelock_model::{LogIndex, NodeId, Origin, Term};
+use tidelock_replica::{Applier, Committed, Input, LeaseReply, Report, Task, expiry_proposal};
+
+use crate::shared::{ApplyTask, Shared};
+use crate::snapshots::Snapshots;
+
+/// Bytes of entries carried out under one hold of the lock: some milliseconds of readers waiting, at
+/// the very most.
+const LOCK_BYTES_MAX: usize = 256 << 10;
+/// Steps of sweeping old versions at a time, likewise.
+const SWEEP_STEPS: usize = 2_000;
+
+pub(crate) struct ApplyThread {
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) applier: Applier,
+    pub(crate) snapshots: Snapshots,
+    pub(crate) heartbeat: Duration,
+    pub(crate) expiries: u64,
+    /// Whether old versions are left to sweep.
+    pub(crate) unswept: bool,
+}
+
+impl ApplyThread {
+    pub(crate) fn run(mut self) {
+        let mut tasks = Vec::new();
+        let mut ticked = Instant::now();
+        loop {
+            let wait = if self.unswept { Duration::ZERO } else { self.heartbeat };
+            if !self.shared.apply.take(&mut tasks, wait) {
+                return;
+            }
+            for task in tasks.drain(..) {
+                match task {
+                    ApplyTask::Do(task) => self.perform(task),
+                    ApplyTask::Watch(control) => {
+                        self.applier.hub.control(&self.shared.state.read(), control);
+                        self.applier.hub.wake();
+                    }
+                    ApplyTask::TakeSnapshot => self.snapshots.wish(),
+                }
+            }
+            self.shared.watchers.store(self.applier.hub.watchers(), Ordering::Relaxed);
+            if ticked.elapsed() >= self.heartbeat {
+                self.tick(ticked.elapsed());
+                ticked = Instant::now();
+            }
+            if self.unswept {
+                let keep_from = self.shared.keep_from();
+                self.unswept = self.shared.state.write().sweep(SWEEP_STEPS, keep_from);
+            }
+            self.snapshots.take_if_due(&self.applier);
+        }
+    }
+
+    fn perform(&mut self, task: Task) {
+        match task {
+            Task::Apply(entries) => self.apply(entries),
+            Task::ReadsReady(tokens) => tokens.into_iter().for_each(|token| self.shared.reads.answer(token, Ok(()))),
+            Task::LeaseCalls { from, calls } => {
+                let mut report = Report::default();
+                self.applier.lease_calls(from, calls, &mut report);
+                self.report_leases(report.lease_replies);
+            }
+            Task::Leading(term) => self.applier.leading(&self.shared.state.read(), term),
+            Task::Install { index, term } => self.install(index, term),
+        }
+    }
+
+    fn apply(&mut self, entries: Vec<Committed>) {
+        let mut entries = entries.into_iter().peekable();
+        while entries.peek().is_some() {
+            let mut report = Report::default();
+            let mut bytes = 0;
+            let mut index = LogIndex(0);
+            {
+                let mut state = self.shared.state.write();
+                let compacted = state.compacted();
+                while let Some(entry) = entries.next_if(|_| bytes < LOCK_BYTES_MAX) {
+                    bytes += if let Committed::Batch { bytes, .. } = &entry { bytes.len() } else { 0 };
+                    index = entry.index();
+                    self.applier.apply(&mut state, entry, &mut report);
+                }
+                self.unswept |= state.compacted() != compacted;
+            }
+            self.applier.hub.wake();
+            self.answer(index, report);
+        }
+    }
+
+    fn answer(&mut self, index: LogIndex, report: Report) {
+        let mut done = Vec::with_capacity(report.outcomes.len() + report.unknown.len());
+        for (number, outcome) in report.outcomes {
+            self.shared.proposals.answer(number, Ok(outcome));
+            done.push(number);
+        }
+        for number in report.unknown {
+            let waited = self.shared.request_timeout;
+            self.shared.proposals.answer(number, Err(ProposeError::OutcomeUnknown { waited }));
+            done.push(number);
+        }
+        self.shared.consensus.push(Input::Applied { index, done });
+        for (index, digest) in report.digests {
+            self.shared.consensus.push(Input::Digest { index, digest });
+        }
+        self.report_leases(report.lease_replies);
+    }
+
+    fn report_leases(&self, replies: Vec<(NodeId, LeaseReply)>) {
+        let mut rest = replies.as_slice();
+        while let Some((to, _)) = rest.first() {
+            let count = rest.iter().take_while(|(other, _)| other == to).count();
+            let (same, after) = rest.split_at(count);
+            let replies = same.iter().map(|(_, reply)| *reply).collect();
+            self.shared.consensus.push(Input::LeaseReplies { to: *to, replies });
+            rest = after;
+        }
+    }
+
+    fn tick(&mut self, elapsed: Duration) {
+        // A thread that did not run for several heartbeats stood still, and so did its clients'
+        // renewals: only a plausible part of that time counts against their leases.
+        let believed = self.heartbeat * 3;
+        let due = self.applier.tick(elapsed.as_millis() as u64, believed.as_millis() as u64);
+        if let Some((term, leases)) = due {
+            self.expiries += 1;
+            // Its own origin, so that its numbers and the callers' do not collide.
+            let node = NodeId(!self.shared.identity.node.0);
+            let origin = Origin { node, boot: self.shared.boot, number: self.expiries };
+            self.shared.consensus.push(Input::Expire { term, bytes: expiry_proposal(origin, term, leases) });
+        }
+    }
+
+    fn install(&mut self, index: LogIndex, term: Term) {
+        let received = self.shared.received.lock().take();
+        let Some(received) = received.filter(|received| received.index == index) else {
+            // The engine accepts only a snapshot that was received whole, and it was put there first.
+            unreachable!("snapshot {index} was accepted but is not there");
+        };
+        tracing::info!(%index, revision = %received.state.revision(), "installed a snapshot from the leader");
+        let members = received.state.members().clone();
+        {
+            let mut state = self.shared.state.write();
+            *state = received.state;
+            self.shared.installs.fetch_add(1, Ordering::Relaxed);
+            self.applier.installed(&state, term, received.voters);
+            self.unswept = true;
+        }
+        self.applier.hub.wake();
+        self.shared.consensus.push(Input::Installed { index, members });
+    }
+}

@@ -1,0 +1,269 @@
+//! What faces call: the [`Coordinator`] of a running node.
+//!
+//! A write is encoded here, handed to the consensus thread, and answered by the apply thread. A read
+//! waits for a confirmation if it must be fresh, then reads the state under a short shared lock; a long
+//! one goes page by page at one revision, so that it never holds up a writer.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use tidelock_coordinator::{
+    Answering, Consistency, Coordinator, MemberError, PeerStatus, ProposeError, ReadError, Role, Status, Subscription,
+};
+use tidelock_model::limits::COMMAND_BYTES_MAX;
+use tidelock_model::{
+    Command, LeaseId, LeaseInfo, LogIndex, Member, MemberChange, MemberRole, NodeId, OpAnswer, Origin, Outcome,
+    Proposal, Query, QueryAnswer, RangeOp, RequestId, Revision, Term, Wire,
+};
+use tidelock_replica::{Call, Input, LeaseCall, MemberRefusal};
+use tidelock_state::State;
+
+use crate::inbox::Refused;
+use crate::peers::PeerNet;
+use crate::shared::{Pin, Shared};
+use crate::subscription::NodeSubscription;
+
+/// Inputs that may wait for the consensus thread before callers are turned away. Reports of finished
+/// work and peers' frames come on top.
+const INPUTS_WAITING_MAX: usize = 200_000;
+/// Calls about leases that may wait at this node. Apart from the other limits, so that a flood of
+/// writes never keeps a lease from being renewed.
+const LEASE_CALLS_WAITING_MAX: usize = 100_000;
+/// Changes of members that may wait at this node.
+const MEMBER_CALLS_WAITING_MAX: usize = 64;
+/// Keys read under one hold of the lock.
+const PAGE_ITEMS: usize = 1_000;
+
+/// A running node, as faces see it.
+pub(crate) struct NodeHandle {
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) peers: PeerNet,
+}
+
+impl NodeHandle {
+    async fn propose_command(&self, command: Command, request: Option<RequestId>) -> Result<Outcome, ProposeError> {
+        let shared = &self.shared;
+        if command.grows() && self.is_full() {
+            return Err(ProposeError::NoSpace { node: shared.identity.node });
+        }
+        let overloaded = |waiting| ProposeError::Overloaded { waiting };
+        let (number, answer) = shared.proposals.add(shared.limits.proposals_waiting).map_err(overloaded)?;
+        let origin = Origin { node: shared.identity.node, boot: shared.boot, number };
+        let bytes = Proposal { origin, request, command }.to_bytes();
+        let mut waiting = Waiting { shared, number, bytes: bytes.len() as u64, done: false };
+        if bytes.len() > COMMAND_BYTES_MAX {
+            return Err(ProposeError::TooLarge { bytes: bytes.len(), max: COMMAND_BYTES_MAX });
+        }
+        let before = shared.proposal_bytes.fetch_add(bytes.len() as u64, Ordering::Relaxed);
+        if before > shared.limits.proposal_bytes_waiting as u64 {
+            return Err(overloaded(shared.proposals.waiting()));
+        }
+        let call = Input::Call(Call::Propose { number, bytes: bytes.into() });
+        shared.consensus.offer(call, INPUTS_WAITING_MAX).map_err(|refused| match refused {
+            Refused::Full { waiting } => overloaded(waiting),
+            Refused::Closed => ProposeError::Stopping,
+        })?;
+        let outcome = answer.await;
+        waiting.done = outcome.is_ok();
+        outcome.unwrap_or(Err(ProposeError::Stopping))
+    }
+
+    fn is_full(&self) -> bool {
+        self.shared.disk_full.load(Ordering::Relaxed) || self.shared.leader_full.load(Ordering::Relaxed)
+    }
+
+    /// Waits until this node's state holds everything acknowledged before now.
+    async fn catch_up(&self) -> Result<(), ReadError> {
+        let shared = &self.shared;
+        let overloaded = |waiting| ReadError::Overloaded { waiting };
+        let (token, answer) = shared.reads.add(shared.limits.reads_waiting).map_err(overloaded)?;
+        let offered = shared.consensus.offer(Input::Call(Call::Read(token)), INPUTS_WAITING_MAX);
+        if let Err(refused) = offered {
+            shared.reads.remove(token);
+            return Err(match refused {
+                Refused::Full { waiting } => overloaded(waiting),
+                Refused::Closed => ReadError::Stopping,
+            });
+        }
+        answer.await.unwrap_or(Err(ReadError::Stopping))
+    }
+
+    async fn read_query(&self, query: Query, consistency: Consistency) -> Result<QueryAnswer, ReadError> {
+        if consistency == Consistency::Linearizable {
+            self.catch_up().await?;
+        }
+        if let Query::Range(range) = &query {
+            return self.read_range(range).await;
+        }
+        Ok(self.shared.state.read().read(&query)?)
+    }
+
+    async fn read_range(&self, op: &RangeOp) -> Result<QueryAnswer, ReadError> {
+        let wanted = State::items_wanted(op);
+        let (now, at, count, _pin) = {
+            let state = self.shared.state.read();
+            if wanted <= PAGE_ITEMS || op.range.as_single().is_some() {
+                return Ok(state.read(&Query::Range(op.clone()))?);
+            }
+            let at = op.at.unwrap_or(state.revision());
+            let count = state.count_at(&op.range, at)?;
+            if count <= PAGE_ITEMS as u64 {
+                return Ok(state.read(&Query::Range(op.clone()))?);
+            }
+            (state.revision(), at, count, Pin::new(&self.shared, at))
+        };
+        let items = self.read_pages(op, at, wanted).await?;
+        let answer = OpAnswer::Range(State::finish_range(op, items, count));
+        Ok(QueryAnswer::Op { revision: now, answer })
+    }
+
+    async fn read_pages(
+        &self,
+        op: &RangeOp,
+        at: Revision,
+        wanted: usize,
+    ) -> Result<Vec<tidelock_model::KeyValue>, ReadError> {
+        let mut items = Vec::new();
+        let mut after = None;
+        loop {
+            let page = self.shared.state.read().range_page(op, at, after.as_ref(), PAGE_ITEMS)?;
+            items.extend(page.items);
+            after = page.next;
+            if after.is_none() || items.len() >= wanted {
+                return Ok(items);
+            }
+            // Others on this worker thread get their turn between pages.
+            tokio::task::yield_now().await;
+        }
+    }
+
+    async fn lease_call(&self, id: LeaseId, renew: bool) -> Result<Option<LeaseInfo>, ReadError> {
+        let shared = &self.shared;
+        let overloaded = |waiting| ReadError::Overloaded { waiting };
+        let (token, answer) = shared.leases.add(LEASE_CALLS_WAITING_MAX).map_err(overloaded)?;
+        // Not bounded by the length of the queue: renewals have their own limit and go first class.
+        shared.consensus.push(Input::Call(Call::Lease(LeaseCall { token, id, renew })));
+        if shared.is_stopped() {
+            return Err(ReadError::Stopping);
+        }
+        answer.await.unwrap_or(Err(ReadError::Stopping))
+    }
+
+    fn member_error(&self, refusal: MemberRefusal) -> MemberError {
+        match refusal {
+            MemberRefusal::Exists(id) => MemberError::Exists(id),
+            MemberRefusal::AddressTaken(address) => MemberError::AddressTaken(address),
+            MemberRefusal::NotFound(id) => MemberError::NotFound(id),
+            MemberRefusal::WrongRole(id) => MemberError::WrongRole(id),
+            MemberRefusal::LearnerBehind { id, behind } => MemberError::LearnerBehind { id, behind },
+            MemberRefusal::WouldLoseQuorum => MemberError::WouldLoseQuorum,
+            MemberRefusal::Busy => MemberError::Busy,
+            MemberRefusal::TimedOut => MemberError::OutcomeUnknown { waited: self.shared.request_timeout },
+        }
+    }
+}
+
+/// Undoes the bookkeeping of a proposal when its caller has its answer, or went away without one.
+struct Waiting<'a> {
+    shared: &'a Shared,
+    number: u64,
+    bytes: u64,
+    done: bool,
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        self.shared.proposal_bytes.fetch_sub(self.bytes, Ordering::Relaxed);
+        if !self.done {
+            self.shared.proposals.remove(self.number);
+        }
+    }
+}
+
+impl Coordinator for NodeHandle {
+    fn propose(&self, command: Command, request: Option<RequestId>) -> Answering<'_, Result<Outcome, ProposeError>> {
+        Box::pin(self.propose_command(command, request))
+    }
+
+    fn read(&self, query: Query, consistency: Consistency) -> Answering<'_, Result<QueryAnswer, ReadError>> {
+        Box::pin(self.read_query(query, consistency))
+    }
+
+    fn subscribe(&self) -> Arc<dyn Subscription> {
+        Arc::new(NodeSubscription::new(self.shared.clone()))
+    }
+
+    fn keep_alive(&self, lease: LeaseId) -> Answering<'_, Result<Option<LeaseInfo>, ReadError>> {
+        Box::pin(self.lease_call(lease, true))
+    }
+
+    fn lease_info(&self, lease: LeaseId) -> Answering<'_, Result<Option<LeaseInfo>, ReadError>> {
+        Box::pin(self.lease_call(lease, false))
+    }
+
+    fn change_members(&self, change: MemberChange) -> Answering<'_, Result<Vec<Member>, MemberError>> {
+        Box::pin(async move {
+            let added = self.shared.member_calls.add(MEMBER_CALLS_WAITING_MAX);
+            let (token, answer) = added.map_err(|_| MemberError::Busy)?;
+            self.shared.consensus.push(Input::Call(Call::ChangeMembers { token, change }));
+            let result = answer.await.map_err(|_| MemberError::Stopping)?;
+            result.map_err(|refusal| self.member_error(refusal))
+        })
+    }
+
+    fn transfer_leadership(&self, to: NodeId) -> Answering<'_, Result<(), MemberError>> {
+        Box::pin(async move {
+            let added = self.shared.transfers.add(MEMBER_CALLS_WAITING_MAX);
+            let (token, answer) = added.map_err(|_| MemberError::Busy)?;
+            self.shared.consensus.push(Input::Call(Call::Transfer { token, to }));
+            let result = answer.await.map_err(|_| MemberError::Stopping)?;
+            result.map_err(|refusal| self.member_error(refusal))
+        })
+    }
+
+    fn take_snapshot(&self) {
+        self.shared.apply.push(crate::shared::ApplyTask::TakeSnapshot);
+    }
+
+    fn term(&self) -> Term {
+        Term(self.shared.term.load(Ordering::Relaxed))
+    }
+
+    fn status(&self) -> Status {
+        let shared = &self.shared;
+        let standing = shared.standing.lock().clone();
+        let members = shared.members.lock().clone();
+        let me = shared.identity.node;
+        let is_learner = members.by_id.get(&me).is_some_and(|member| member.role == MemberRole::Learner);
+        let matched = |id: NodeId| standing.progress.iter().find(|(peer, ..)| *peer == id).map(|(_, index, _)| *index);
+        let peer = |id: &NodeId| PeerStatus { node: *id, connected: self.peers.is_connected(*id), matched: matched(*id) };
+        let state = shared.state.read();
+        Status {
+            cluster: shared.identity.cluster,
+            node: me,
+            role: match standing.role {
+                tidelock_replica::Role::Leader => Role::Leader,
+                tidelock_replica::Role::Candidate => Role::Candidate,
+                tidelock_replica::Role::Follower if is_learner => Role::Learner,
+                tidelock_replica::Role::Follower => Role::Follower,
+            },
+            leader: standing.leader,
+            term: standing.term,
+            committed: LogIndex(standing.committed.0.max(state.applied().0)),
+            applied: state.applied(),
+            revision: state.revision(),
+            compacted: state.compacted(),
+            digest: state.digest(),
+            keys: state.keys(),
+            leases: state.lease_count(),
+            watchers: shared.watchers.load(Ordering::Relaxed),
+            data_bytes: state.data_bytes(),
+            disk_bytes: shared.disk_bytes.load(Ordering::Relaxed),
+            disk_full: self.is_full(),
+            proposals_waiting: shared.proposals.waiting() as u64,
+            leader_changes: standing.leader_changes,
+            proposals_failed: shared.proposals_failed.load(Ordering::Relaxed),
+            peers: members.by_id.keys().filter(|id| **id != me).map(peer).collect(),
+        }
+    }
+}

@@ -1,0 +1,61 @@
+//! What arrives from peers, on its way to the consensus thread.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use tidelock_journal::OsDisk;
+use tidelock_model::NodeId;
+use tidelock_replica::{Input, carries_entries};
+
+use crate::peers::{Awaiting, PeerInbound, SnapshotSink};
+use crate::shared::Shared;
+use crate::snapshots::FileSink;
+
+/// Inputs waiting for the consensus thread beyond which a peer's link is not read any more.
+const INPUTS_WAITING_MAX: usize = 50_000;
+/// Pause before looking again.
+const PAUSE: Duration = Duration::from_millis(2);
+/// Batches waiting for the apply or journal thread beyond which entries from the leader are dropped:
+/// it sends them again, and memory stays bounded on a node that cannot keep up.
+const TASKS_WAITING_MAX: usize = 5_000;
+
+pub(crate) struct Inbound {
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) disk: OsDisk,
+}
+
+impl PeerInbound for Inbound {
+    fn deliver(&self, from: NodeId, frames: Vec<Bytes>) -> Awaiting<'_, ()> {
+        Box::pin(async move {
+            while self.shared.consensus.len() > INPUTS_WAITING_MAX && !self.shared.is_stopped() {
+                tokio::time::sleep(PAUSE).await;
+            }
+            let behind = self.shared.apply.len().max(self.shared.journal.len()) > TASKS_WAITING_MAX;
+            let taken = frames.into_iter().filter(|frame| !(behind && carries_entries(frame)));
+            self.shared.consensus.push_all(taken.map(|bytes| Input::Frame { from, bytes }));
+        })
+    }
+
+    fn link_up(&self, peer: NodeId) {
+        tracing::debug!(peer = %format_args!("{peer:x}"), "peer connected");
+    }
+
+    fn link_down(&self, peer: NodeId) {
+        tracing::debug!(peer = %format_args!("{peer:x}"), "peer disconnected");
+        self.shared.consensus.push(Input::LinkDown { peer });
+    }
+
+    fn admits(&self, node: NodeId) -> Result<(), String> {
+        // An unknown one may be a member this node, being behind, has not heard of yet.
+        match self.shared.members.lock().removed.contains(&node) {
+            true => Err(format!("member {node:x} was removed; remove its data directory and add it as a new member")),
+            false => Ok(()),
+        }
+    }
+
+    fn receive_snapshot(&self, from: NodeId, head: Bytes) -> Result<Box<dyn SnapshotSink>, String> {
+        let sink = FileSink::open(self.shared.clone(), self.disk.clone(), from, head)?;
+        Ok(Box::new(sink))
+    }
+}

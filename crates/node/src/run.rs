@@ -1,0 +1,191 @@
+//! The consensus thread: feeds the replica and performs what it wants done. It never waits for a disk,
+//! a peer or the state, so heartbeats go out whatever else is slow.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant, SystemTime};
+
+use bytes::Bytes;
+use tidelock_coordinator::{ProposeError, ReadError};
+use tidelock_journal::OsDisk;
+use tidelock_model::{HardState, LogTime, NodeId};
+use tidelock_replica::{CallFailure, Effects, Fatal, Input, Ready, Replica, Reply, Task};
+
+use crate::peers::PeerNet;
+use crate::shared::{ApplyTask, JournalTask, Shared, StopReason};
+use crate::snapshots;
+
+/// How often peers' progress is copied out for status.
+const STANDING_EVERY: Duration = Duration::from_millis(100);
+
+pub(crate) struct ConsensusThread {
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) replica: Replica,
+    pub(crate) peers: PeerNet,
+    pub(crate) disk: OsDisk,
+    pub(crate) heartbeat: Duration,
+    /// The last ready handed to the journal and not reported durable yet.
+    pub(crate) at_journal: Option<u64>,
+    /// A commit index that was not worth a write of its own.
+    pub(crate) unwritten: Option<HardState>,
+    /// Why this node must stop, once it was found out.
+    pub(crate) fatal: Option<Fatal>,
+}
+
+impl ConsensusThread {
+    pub(crate) fn run(mut self) {
+        let mut inputs = Vec::new();
+        let mut next_tick = Instant::now() + self.heartbeat;
+        let mut copied = Instant::now();
+        self.step_tick();
+        loop {
+            let wait = next_tick.saturating_duration_since(Instant::now());
+            if !self.shared.consensus.take(&mut inputs, wait) {
+                return;
+            }
+            for input in inputs.drain(..) {
+                if let Input::Persisted { number } = input
+                    && self.at_journal == Some(number)
+                {
+                    self.at_journal = None;
+                }
+                self.replica.step(input);
+            }
+            let now = Instant::now();
+            if now >= next_tick {
+                self.step_tick();
+                // After a stall one tick is due, not all those missed: nobody else's time was ours.
+                next_tick = (next_tick + self.heartbeat).max(now);
+            }
+            self.settle();
+            if self.stop_if_fatal() {
+                return;
+            }
+            if copied.elapsed() >= STANDING_EVERY {
+                copied = Instant::now();
+                self.copy_standing();
+            }
+        }
+    }
+
+    fn step_tick(&mut self) {
+        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        self.replica.step(Input::Tick { now: LogTime(now.as_millis() as u64) });
+    }
+
+    /// Performs effects until there are none: some are done at once and bring new ones.
+    fn settle(&mut self) {
+        loop {
+            let effects = self.replica.effects();
+            if !self.perform(effects) {
+                break;
+            }
+        }
+        let term = self.replica.term();
+        if self.shared.term.load(Ordering::Relaxed) != term.0 {
+            self.shared.term.store(term.0, Ordering::Relaxed);
+            self.copy_standing();
+        }
+    }
+
+    /// `true`: something was done at once that may bring new effects.
+    fn perform(&mut self, effects: Effects) -> bool {
+        self.send(effects.frames);
+        let again = self.persist(effects.persist);
+        if !effects.tasks.is_empty() {
+            let changes_leader = effects.tasks.iter().any(|task| matches!(task, Task::Leading(_)));
+            self.shared.apply.push_all(effects.tasks.into_iter().map(ApplyTask::Do));
+            if changes_leader {
+                self.copy_standing();
+            }
+        }
+        effects.replies.into_iter().for_each(|reply| self.reply(reply));
+        for wanted in effects.snapshots {
+            snapshots::send(&self.shared, &self.disk, &self.peers, wanted);
+        }
+        self.shared.journal.push_all(effects.fetches.into_iter().map(JournalTask::Fetch));
+        if effects.take_snapshot {
+            self.shared.apply.push(ApplyTask::TakeSnapshot);
+        }
+        if let Some(members) = effects.members {
+            self.peers.set_peers(&Shared::peer_addresses(&members));
+            *self.shared.members.lock() = self.replica.members().clone();
+        }
+        for (peer, fault) in effects.faults {
+            tracing::warn!(peer = %format_args!("{peer:x}"), %fault, "a peer sent something improper");
+        }
+        if let Some(fatal) = effects.fatal {
+            self.fatal.get_or_insert(fatal);
+        }
+        again
+    }
+
+    /// One lock and one wake-up per peer, however many frames there are.
+    fn send(&self, frames: Vec<(NodeId, Bytes)>) {
+        let mut rest = frames.as_slice();
+        while let Some((to, _)) = rest.first() {
+            let count = rest.iter().take_while(|(other, _)| other == to).count();
+            let (same, after) = rest.split_at(count);
+            self.peers.send_all(*to, same.iter().map(|(_, frame)| frame.clone()));
+            rest = after;
+        }
+    }
+
+    /// Hands what must be durable to the journal. What needs no disk, and follows nothing that does,
+    /// is done here and now.
+    fn persist(&mut self, ready: Vec<Ready>) -> bool {
+        let mut again = false;
+        for mut next in ready {
+            let idle = next.entries.is_empty() && next.install.is_none() && !next.must_sync;
+            if idle && self.at_journal.is_none() {
+                self.unwritten = next.hard_state.or(self.unwritten);
+                self.send(std::mem::take(&mut next.send_after));
+                self.replica.step(Input::Persisted { number: next.number });
+                again = true;
+                continue;
+            }
+            next.hard_state = next.hard_state.or(self.unwritten.take());
+            self.at_journal = Some(next.number);
+            self.shared.journal.push(JournalTask::Persist(next));
+        }
+        again
+    }
+
+    fn reply(&self, reply: Reply) {
+        let shared = &self.shared;
+        let waited = shared.request_timeout;
+        match reply {
+            Reply::ProposalFailed { number, why } => {
+                shared.proposals_failed.fetch_add(1, Ordering::Relaxed);
+                let error = match why {
+                    CallFailure::TimedOut => ProposeError::OutcomeUnknown { waited },
+                    CallFailure::NoLeader => ProposeError::NoLeader,
+                };
+                shared.proposals.answer(number, Err(error));
+            }
+            Reply::ReadFailed { token, why } => {
+                let error = match why {
+                    CallFailure::TimedOut => ReadError::Timeout { waited },
+                    CallFailure::NoLeader => ReadError::NoLeader,
+                };
+                shared.reads.answer(token, Err(error));
+            }
+            Reply::LeaseFailed { token } => shared.leases.answer(token, Err(ReadError::Timeout { waited })),
+            Reply::Lease(reply) => shared.leases.answer(reply.token, Ok(reply.info)),
+            Reply::Members { token, result } => shared.member_calls.answer(token, result),
+            Reply::Transferred { token, result } => shared.transfers.answer(token, result),
+        }
+    }
+
+    fn copy_standing(&self) {
+        let standing = self.replica.standing();
+        self.shared.leader_full.store(standing.leader_full, Ordering::Relaxed);
+        *self.shared.standing.lock() = standing;
+    }
+
+    fn stop_if_fatal(&mut self) -> bool {
+        let Some(fatal) = self.fatal.take() else { return false };
+        self.shared.stop(StopReason::Fatal(fatal));
+        true
+    }
+}

@@ -1,0 +1,145 @@
+//! What the threads and the callers of one node share.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::time::Duration;
+
+use parking_lot::{Mutex, RwLock};
+use tidelock_coordinator::{ProposeError, ReadError};
+use tidelock_model::{LeaseInfo, Member, Members, NodeId, Outcome, Revision};
+use tidelock_replica::watch_hub::WatchControl;
+use tidelock_replica::{Input, MemberRefusal, Ready, Standing, Task, consensus};
+use tidelock_state::State;
+use tokio::sync::watch;
+
+use crate::config::NodeLimits;
+use crate::identity::Identity;
+use crate::inbox::Inbox;
+use crate::snapshots::Received;
+use crate::waiters::Waiters;
+
+/// Work for the thread that owns the state.
+pub(crate) enum ApplyTask {
+    Do(Task),
+    Watch(WatchControl),
+    /// Take a snapshot soon, whether or not the journal calls for one.
+    TakeSnapshot,
+}
+
+/// Work for the thread that owns the journal.
+pub(crate) enum JournalTask {
+    Persist(Ready),
+    Fetch(consensus::Fetch),
+    /// A snapshot covers everything up to here.
+    Trim(tidelock_model::LogIndex),
+}
+
+/// Why a node stopped by itself.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum StopReason {
+    /// The journal cannot be trusted any more; nothing was acknowledged that is not durable.
+    #[error("the journal failed: {0}; restart the node, and replace its disk if this happens again")]
+    JournalFailed(String),
+    /// The cluster decided against this node.
+    #[error("{0}")]
+    Fatal(#[from] tidelock_replica::Fatal),
+    /// It was asked to.
+    #[error("the node was shut down")]
+    Requested,
+}
+
+/// Everything shared between the threads and the callers of a node.
+pub(crate) struct Shared {
+    pub(crate) identity: Identity,
+    pub(crate) boot: u64,
+    pub(crate) limits: NodeLimits,
+    pub(crate) request_timeout: Duration,
+    pub(crate) state: RwLock<State>,
+    /// Oldest revisions that someone still reads at; sweeping stops before the first.
+    pub(crate) pins: Mutex<BTreeMap<Revision, usize>>,
+    pub(crate) consensus: Inbox<Input>,
+    pub(crate) apply: Inbox<ApplyTask>,
+    pub(crate) journal: Inbox<JournalTask>,
+    pub(crate) proposals: Waiters<Result<Outcome, ProposeError>>,
+    pub(crate) proposal_bytes: AtomicU64,
+    pub(crate) reads: Waiters<Result<(), ReadError>>,
+    pub(crate) leases: Waiters<Result<Option<LeaseInfo>, ReadError>>,
+    pub(crate) member_calls: Waiters<Result<Vec<Member>, MemberRefusal>>,
+    pub(crate) transfers: Waiters<Result<(), MemberRefusal>>,
+    pub(crate) term: AtomicU64,
+    pub(crate) standing: Mutex<Standing>,
+    pub(crate) members: Mutex<Members>,
+    pub(crate) disk_full: AtomicBool,
+    pub(crate) leader_full: AtomicBool,
+    pub(crate) disk_bytes: AtomicU64,
+    pub(crate) journal_written: AtomicU64,
+    pub(crate) proposals_failed: AtomicU64,
+    pub(crate) watchers: AtomicU64,
+    pub(crate) next_subscriber: AtomicU64,
+    pub(crate) received: Mutex<Option<Received>>,
+    /// Counts states that were replaced as a whole, so that a snapshot under way notices.
+    pub(crate) installs: AtomicU64,
+    pub(crate) stopped: watch::Sender<Option<StopReason>>,
+}
+
+/// Keeps the versions visible at a revision from being swept while someone reads at it.
+pub(crate) struct Pin {
+    shared: Arc<Shared>,
+    revision: Revision,
+}
+
+impl Pin {
+    /// To be called while the state is locked, so that nothing is swept in between.
+    pub(crate) fn new(shared: &Arc<Shared>, revision: Revision) -> Pin {
+        *shared.pins.lock().entry(revision).or_default() += 1;
+        Pin { shared: shared.clone(), revision }
+    }
+}
+
+impl Drop for Pin {
+    fn drop(&mut self) {
+        let mut pins = self.shared.pins.lock();
+        if let Some(count) = pins.get_mut(&self.revision) {
+            *count -= 1;
+            if *count == 0 {
+                pins.remove(&self.revision);
+            }
+        }
+    }
+}
+
+impl Shared {
+    /// What may be swept now: everything older than the oldest pin.
+    pub(crate) fn keep_from(&self) -> Revision {
+        self.pins.lock().keys().next().copied().unwrap_or(Revision(u64::MAX))
+    }
+
+    /// Stops the node: the first reason is the one that counts.
+    pub(crate) fn stop(&self, reason: StopReason) {
+        self.stopped.send_if_modified(|current| {
+            let first = current.is_none();
+            if first {
+                *current = Some(reason);
+            }
+            first
+        });
+        self.consensus.close();
+        self.apply.close();
+        self.journal.close();
+        self.proposals.clear();
+        self.reads.clear();
+        self.leases.clear();
+        self.member_calls.clear();
+        self.transfers.clear();
+    }
+
+    pub(crate) fn is_stopped(&self) -> bool {
+        self.stopped.borrow().is_some()
+    }
+
+    /// Whom to talk to, and where.
+    pub(crate) fn peer_addresses(members: &[Member]) -> Vec<(NodeId, Vec<String>)> {
+        members.iter().map(|member| (member.id, member.peer_addresses.clone())).collect()
+    }
+}

@@ -1,0 +1,280 @@
+//! Snapshots: when to take one, taking it while writes go on, sending it to a follower, receiving one.
+//!
+//! Taking one never stops the world: the head is made between two batches, the rest is read page by
+//! page at that revision while the store moves on. The journal is trimmed only after the file is
+//! durable.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use bytes::Bytes;
+use tidelock_journal::{
+    OsDisk, SnapshotError, SnapshotMeta, SnapshotReader, SnapshotReceiver, SnapshotWriter, list_snapshots, remove_older,
+};
+use tidelock_model::{LogIndex, NodeId};
+use tidelock_replica::{Applier, Input, consensus::SnapshotWanted};
+use tidelock_state::{LoadError, SnapshotHead, State, StateLoader};
+
+use crate::peers::{PeerNet, SnapshotSink, SnapshotSource};
+use crate::shared::{JournalTask, Pin, Shared};
+
+/// Bytes of one page: how long readers of the state may hold up a writer for its sake.
+const PAGE_BYTES: usize = 128 << 10;
+/// Pages are gathered into chunks of this size, which compress better and cost fewer checksums.
+const CHUNK_BYTES: usize = 1 << 20;
+/// Snapshot files kept: the newest, and the one before it while a follower may still be reading it.
+const KEPT: usize = 2;
+/// Largest snapshot taken from a peer.
+const RECEIVED_BYTES_MAX: u64 = 64 << 30;
+
+/// A snapshot received from the leader, waiting to be accepted by the consensus engine.
+pub(crate) struct Received {
+    pub(crate) index: LogIndex,
+    pub(crate) state: State,
+    pub(crate) voters: Bytes,
+}
+
+/// Why a snapshot could not be loaded.
+#[derive(Debug, thiserror::Error)]
+pub enum SnapshotLoadError {
+    /// The file cannot be read.
+    #[error("snapshot file: {0}")]
+    File(#[from] SnapshotError),
+    /// Its content is not a state.
+    #[error("snapshot content: {0}")]
+    Content(#[from] LoadError),
+    /// It has no content.
+    #[error("the snapshot is empty")]
+    Empty,
+}
+
+/// Reads a whole state from a snapshot file.
+pub(crate) fn load(reader: &mut SnapshotReader) -> Result<State, SnapshotLoadError> {
+    let head = reader.next_chunk()?.ok_or(SnapshotLoadError::Empty)?;
+    let mut loader = StateLoader::new(head)?;
+    while let Some(chunk) = reader.next_chunk()? {
+        loader.add_page(chunk)?;
+    }
+    Ok(loader.finish()?)
+}
+
+/// Writes a state nobody else uses: the founding one.
+pub(crate) fn write_whole(disk: &OsDisk, state: &State, meta: SnapshotMeta) -> Result<(), SnapshotError> {
+    let head = state.begin_snapshot();
+    let mut writer = SnapshotWriter::create(disk.clone(), meta)?;
+    writer.write_chunk(&head.bytes)?;
+    let mut position = None;
+    loop {
+        let page = state.snapshot_page(&head, position.as_ref(), CHUNK_BYTES);
+        if !page.bytes.is_empty() {
+            writer.write_chunk(&page.bytes)?;
+        }
+        match page.next {
+            Some(next) => position = Some(next),
+            None => return writer.finish().map(|_| ()),
+        }
+    }
+}
+
+/// Decides when this node takes a snapshot.
+pub(crate) struct Snapshots {
+    shared: Arc<Shared>,
+    disk: OsDisk,
+    running: Arc<AtomicBool>,
+    wished: bool,
+    /// Journal bytes written when the last snapshot began, and that snapshot's size.
+    last_at: u64,
+    last_size: Arc<AtomicU64>,
+}
+
+impl Snapshots {
+    pub(crate) fn new(shared: Arc<Shared>, disk: OsDisk, last_size: u64) -> Snapshots {
+        let running = Arc::new(AtomicBool::new(false));
+        Snapshots { shared, disk, running, wished: false, last_at: 0, last_size: Arc::new(AtomicU64::new(last_size)) }
+    }
+
+    pub(crate) fn wish(&mut self) {
+        self.wished = true;
+    }
+
+    /// Begins a snapshot if the journal has grown enough since the last: at least by the configured
+    /// amount, and by half the last snapshot's size, so that large stores do not write themselves over
+    /// and over.
+    pub(crate) fn take_if_due(&mut self, applier: &Applier) {
+        let written = self.shared.journal_written.load(Ordering::Relaxed);
+        let due_after = self.shared.limits.snapshot_journal_bytes.max(self.last_size.load(Ordering::Relaxed) / 2);
+        let due = self.wished || written.saturating_sub(self.last_at) >= due_after;
+        if !due || self.running.swap(true, Ordering::Acquire) {
+            return;
+        }
+        self.wished = false;
+        self.last_at = written;
+        let (term, voters) = applier.position();
+        let (head, pin) = {
+            let state = self.shared.state.read();
+            let head = state.begin_snapshot();
+            let pin = Pin::new(&self.shared, head.keep_from);
+            (head, pin)
+        };
+        let meta = SnapshotMeta { index: head.index, term, extra: voters };
+        let taking = Taking {
+            shared: self.shared.clone(),
+            disk: self.disk.clone(),
+            installs: self.shared.installs.load(Ordering::Relaxed),
+            last_size: self.last_size.clone(),
+        };
+        let running = self.running.clone();
+        let spawned = std::thread::Builder::new().name("snapshot".into()).spawn(move || {
+            taking.run(&head, meta);
+            drop(pin);
+            running.store(false, Ordering::Release);
+        });
+        if let Err(error) = spawned {
+            tracing::warn!(%error, "no thread for a snapshot; it will be tried again");
+            self.running.store(false, Ordering::Release);
+        }
+    }
+}
+
+struct Taking {
+    shared: Arc<Shared>,
+    disk: OsDisk,
+    installs: u64,
+    last_size: Arc<AtomicU64>,
+}
+
+impl Taking {
+    fn run(&self, head: &SnapshotHead, meta: SnapshotMeta) {
+        match self.write(head, meta) {
+            Ok(Some(meta)) => self.done(&meta),
+            Ok(None) => tracing::info!("a snapshot was given up: a newer state was installed or the node stops"),
+            Err(error) => tracing::warn!(%error, "a snapshot could not be written; it will be tried again"),
+        }
+    }
+
+    fn write(&self, head: &SnapshotHead, meta: SnapshotMeta) -> Result<Option<SnapshotMeta>, SnapshotError> {
+        let mut writer = SnapshotWriter::create(self.disk.clone(), meta)?;
+        writer.write_chunk(&head.bytes)?;
+        let mut position = None;
+        let mut chunk = Vec::with_capacity(CHUNK_BYTES + PAGE_BYTES);
+        loop {
+            let page = {
+                let state = self.shared.state.read();
+                if self.shared.installs.load(Ordering::Relaxed) != self.installs || self.shared.is_stopped() {
+                    return Ok(None);
+                }
+                state.snapshot_page(head, position.as_ref(), PAGE_BYTES)
+            };
+            chunk.extend_from_slice(&page.bytes);
+            if chunk.len() >= CHUNK_BYTES || (page.next.is_none() && !chunk.is_empty()) {
+                writer.write_chunk(&chunk)?;
+                chunk.clear();
+            }
+            match page.next {
+                Some(next) => position = Some(next),
+                None => break,
+            }
+        }
+        self.last_size.store(writer.written(), Ordering::Relaxed);
+        writer.finish().map(Some)
+    }
+
+    fn done(&self, meta: &SnapshotMeta) {
+        tracing::info!(index = %meta.index, bytes = self.last_size.load(Ordering::Relaxed), "took a snapshot");
+        if let Err(error) = remove_older(&self.disk, KEPT) {
+            tracing::warn!(%error, "older snapshots could not be removed");
+        }
+        let (index, term, voters) = (meta.index, meta.term, meta.extra.clone());
+        self.shared.consensus.push(Input::SnapshotTaken { index, term, voters });
+        let keep = self.shared.limits.catch_up_entries;
+        self.shared.journal.push(JournalTask::Trim(LogIndex(meta.index.0.saturating_sub(keep))));
+    }
+}
+
+/// Sends the snapshot a follower needs.
+pub(crate) fn send(shared: &Arc<Shared>, disk: &OsDisk, peers: &PeerNet, wanted: SnapshotWanted) {
+    let (to, shared) = (wanted.to, shared.clone());
+    let opened = || -> Result<SnapshotReader, SnapshotError> {
+        let names = list_snapshots(disk)?;
+        let found = names.into_iter().find(|name| name.index == wanted.index);
+        let missing = || io::Error::new(io::ErrorKind::NotFound, "that snapshot was replaced by a newer one");
+        SnapshotReader::open(disk, found.ok_or_else(missing)?)
+    };
+    match opened() {
+        Ok(reader) => {
+            tracing::info!(to = %format_args!("{to:x}"), index = %wanted.index, "sending a snapshot");
+            let source = Box::new(FileSource { reader, sent: 0, message: wanted.message });
+            let done = move |result: Result<(), _>| {
+                if let Err(error) = &result {
+                    tracing::warn!(to = %format_args!("{to:x}"), %error, "a snapshot was not delivered");
+                }
+                shared.consensus.push(Input::SnapshotSent { to, delivered: result.is_ok() });
+            };
+            peers.send_snapshot(to, source, Box::new(done));
+        }
+        Err(error) => {
+            tracing::warn!(%error, "no snapshot to send");
+            shared.consensus.push(Input::SnapshotSent { to, delivered: false });
+        }
+    }
+}
+
+struct FileSource {
+    reader: SnapshotReader,
+    sent: u64,
+    message: Bytes,
+}
+
+impl SnapshotSource for FileSource {
+    fn head(&self) -> Bytes {
+        self.message.clone()
+    }
+
+    fn read(&mut self, max: usize) -> io::Result<Option<Bytes>> {
+        let left = self.reader.raw_len().saturating_sub(self.sent);
+        if left == 0 {
+            return Ok(None);
+        }
+        let count = max.min(usize::try_from(left).unwrap_or(max));
+        let bytes = self.reader.read_raw(self.sent, count).map_err(io::Error::other)?;
+        self.sent += bytes.len() as u64;
+        Ok(Some(bytes))
+    }
+}
+
+/// Receives a snapshot, checks and loads it, and offers it to the consensus engine.
+pub(crate) struct FileSink {
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) disk: OsDisk,
+    pub(crate) from: NodeId,
+    pub(crate) message: Bytes,
+    pub(crate) receiver: SnapshotReceiver<OsDisk>,
+}
+
+impl FileSink {
+    pub(crate) fn open(shared: Arc<Shared>, disk: OsDisk, from: NodeId, message: Bytes) -> Result<FileSink, String> {
+        let receiver = SnapshotReceiver::create(disk.clone(), RECEIVED_BYTES_MAX).map_err(|error| error.to_string())?;
+        Ok(FileSink { shared, disk, from, message, receiver })
+    }
+}
+
+impl SnapshotSink for FileSink {
+    fn write(&mut self, chunk: Bytes) -> io::Result<()> {
+        self.receiver.write_raw(&chunk).map_err(io::Error::other)
+    }
+
+    fn finish(self: Box<Self>) -> io::Result<()> {
+        let FileSink { shared, disk, from, message, receiver } = *self;
+        let meta = receiver.finish().map_err(io::Error::other)?;
+        let mut reader = SnapshotReader::open(&disk, meta.name()).map_err(io::Error::other)?;
+        let state = load(&mut reader).map_err(io::Error::other)?;
+        if state.applied() != meta.index {
+            return Err(io::Error::other("the snapshot's content and its name disagree"));
+        }
+        let received = Received { index: meta.index, state, voters: meta.extra };
+        *shared.received.lock() = Some(received);
+        shared.consensus.push(Input::SnapshotReceived { from, message });
+        Ok(())
+    }
+}

@@ -1,0 +1,90 @@
+//! Callers that wait for an answer, by number. Sharded, because every request enters and leaves here
+//! from different threads.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+
+use parking_lot::Mutex;
+use tokio::sync::oneshot;
+
+const SHARDS: usize = 16;
+
+/// Callers waiting for a `T`.
+pub(crate) struct Waiters<T> {
+    shards: [Mutex<HashMap<u64, oneshot::Sender<T>>>; SHARDS],
+    next: AtomicU64,
+    waiting: AtomicUsize,
+}
+
+impl<T> Waiters<T> {
+    pub(crate) fn new() -> Waiters<T> {
+        Waiters {
+            shards: std::array::from_fn(|_| Mutex::default()),
+            next: AtomicU64::new(1),
+            waiting: AtomicUsize::new(0),
+        }
+    }
+
+    /// Adds a caller; numbers count up from 1 and are never used twice. `Err`: `max` wait already.
+    pub(crate) fn add(&self, max: usize) -> Result<(u64, oneshot::Receiver<T>), usize> {
+        let waiting = self.waiting.fetch_add(1, Ordering::Relaxed);
+        if waiting >= max {
+            self.waiting.fetch_sub(1, Ordering::Relaxed);
+            return Err(waiting);
+        }
+        let number = self.next.fetch_add(1, Ordering::Relaxed);
+        let (sender, receiver) = oneshot::channel();
+        self.shard(number).lock().insert(number, sender);
+        Ok((number, receiver))
+    }
+
+    /// Answers a caller. One that went away, or was answered before, is passed over.
+    pub(crate) fn answer(&self, number: u64, answer: T) {
+        if let Some(sender) = self.remove(number) {
+            let _ = sender.send(answer);
+        }
+    }
+
+    /// Forgets a caller.
+    pub(crate) fn remove(&self, number: u64) -> Option<oneshot::Sender<T>> {
+        let sender = self.shard(number).lock().remove(&number);
+        if sender.is_some() {
+            self.waiting.fetch_sub(1, Ordering::Relaxed);
+        }
+        sender
+    }
+
+    /// Drops all callers; each notices that nobody will answer.
+    pub(crate) fn clear(&self) {
+        for shard in &self.shards {
+            let dropped = std::mem::take(&mut *shard.lock()).len();
+            self.waiting.fetch_sub(dropped, Ordering::Relaxed);
+        }
+    }
+
+    pub(crate) fn waiting(&self) -> usize {
+        self.waiting.load(Ordering::Relaxed)
+    }
+
+    fn shard(&self, number: u64) -> &Mutex<HashMap<u64, oneshot::Sender<T>>> {
+        &self.shards[number as usize % SHARDS]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_limit_counts_only_callers_that_still_wait() {
+        let waiters = Waiters::<u32>::new();
+        let (first, mut receiver) = waiters.add(1).unwrap();
+        assert_eq!(waiters.add(1).unwrap_err(), 1);
+        waiters.answer(first, 7);
+        assert_eq!(receiver.try_recv(), Ok(7));
+        waiters.answer(first, 8);
+        assert!(waiters.add(1).is_ok());
+        waiters.clear();
+        assert_eq!(waiters.waiting(), 0);
+    }
+}

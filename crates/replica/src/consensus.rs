@@ -1,0 +1,530 @@
+//! Agreement on the log. The only module that names the Raft library; everything it takes and gives
+//! is in our own words, so the library could be replaced here and nowhere else.
+//!
+//! Rules it keeps (design section 2):
+//! - the library's one source of randomness, the election timeout, is overwritten after every call
+//!   from (seed, node, term), so that a run can be replayed bit by bit;
+//! - a read context is never used twice ([`ReadContext`] has no constructor that could);
+//! - nothing is proposed on a follower: the library would forward it silently, we do so ourselves;
+//! - bytes from the network or the disk never reach the library's protobuf parser ([`wire`]).
+//!
+//! Not here: who waits for what (`proposals`, `read_barrier`), applying (`applier`), any IO.
+
+mod log_store;
+mod wire;
+
+use bytes::Bytes;
+use raft::eraftpb::{
+    ConfChangeSingle, ConfChangeTransition, ConfChangeType, ConfChangeV2, ConfState, EntryType, Message, MessageType,
+};
+use raft::{Config, RawNode, SnapshotStatus, StateRole};
+use tidelock_model::{
+    HardState, LogEntry, LogIndex, MemberChange, MemberRole, NodeId, Reader, Term, Wire,
+};
+
+pub use self::log_store::Fetch;
+use self::log_store::LogStore;
+use crate::effects::Committed;
+
+/// Entries for one append message. Large enough to fill a pipe, small enough that a lost message is
+/// cheap to send again.
+const APPEND_MESSAGE_BYTES_MAX: u64 = 1 << 20;
+/// Append messages on their way to one follower.
+const APPEND_MESSAGES_IN_FLIGHT_MAX: usize = 256;
+/// Committed entries taken from the engine at a time.
+const COMMITTED_BYTES_MAX: u64 = 16 << 20;
+
+/// What a node knows when it starts.
+pub struct Start {
+    /// This node.
+    pub node: NodeId,
+    /// Source of the election timeouts.
+    pub seed: u64,
+    /// Ticks without a leader before a node seeks election.
+    pub election_ticks: usize,
+    /// What it promised its peers.
+    pub hard_state: HardState,
+    /// Who votes, as of `snapshot` (see [`Consensus::voters_of`]).
+    pub voters: Bytes,
+    /// Index and term of the state the node starts with.
+    pub snapshot: (LogIndex, Term),
+    /// Entries after the snapshot.
+    pub entries: Vec<LogEntry>,
+}
+
+/// Names one round of "do I still lead?". Unique by construction: a reused one would let a deposed
+/// leader serve stale reads (H7).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct ReadContext {
+    node: NodeId,
+    boot: u64,
+    counter: u64,
+}
+
+/// Draws [`ReadContext`]s, each once.
+#[derive(Debug)]
+pub struct ReadContexts(ReadContext);
+
+impl ReadContexts {
+    /// For one life of one node; `boot` must differ between lives.
+    #[must_use]
+    pub fn new(node: NodeId, boot: u64) -> ReadContexts {
+        ReadContexts(ReadContext { node, boot, counter: 0 })
+    }
+
+    /// The next one.
+    pub fn draw(&mut self) -> ReadContext {
+        self.0.counter += 1;
+        self.0
+    }
+}
+
+impl ReadContext {
+    fn to_bytes(self) -> Vec<u8> {
+        [self.node.0, self.boot, self.counter].iter().flat_map(|part| part.to_le_bytes()).collect()
+    }
+
+    fn from_bytes(bytes: &[u8]) -> Option<ReadContext> {
+        let part = |at: usize| Some(u64::from_le_bytes(bytes.get(at..at + 8)?.try_into().ok()?));
+        Some(ReadContext { node: NodeId(part(0)?), boot: part(8)?, counter: part(16)? })
+    }
+}
+
+/// Part in the cluster.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Role {
+    /// Leads.
+    Leader,
+    /// Follows, or learns.
+    Follower,
+    /// Seeks election.
+    Candidate,
+}
+
+/// What has to be done next, in this order: send `send_now`; persist; then send `send_after`.
+#[derive(Default)]
+pub struct Ready {
+    /// To be named when it is durable ([`Consensus::persisted`]).
+    pub number: u64,
+    /// Entries to append; they replace what has the same or a later index.
+    pub entries: Vec<LogEntry>,
+    /// The promise to store.
+    pub hard_state: Option<HardState>,
+    /// Whether anything here must be durable before `send_after` goes out.
+    pub must_sync: bool,
+    /// Messages that may leave at once.
+    pub send_now: Vec<(NodeId, Bytes)>,
+    /// Messages that may leave once this and all before it is durable.
+    pub send_after: Vec<(NodeId, Bytes)>,
+    /// Followers that need a snapshot rather than entries, with the message to deliver after it.
+    pub snapshots: Vec<SnapshotWanted>,
+    /// Entries that are agreed on, to be carried out in order.
+    pub committed: Vec<Committed>,
+    /// Rounds that were confirmed, and the index a reader must have seen applied.
+    pub reads: Vec<(ReadContext, LogIndex)>,
+    /// A snapshot from the leader that replaces state and log.
+    pub install: Option<(LogIndex, Term)>,
+    /// Entries to read back from the journal.
+    pub fetches: Vec<Fetch>,
+}
+
+/// A follower that has to be sent a snapshot.
+#[derive(Clone, Debug)]
+pub struct SnapshotWanted {
+    /// Who.
+    pub to: NodeId,
+    /// The snapshot's index.
+    pub index: LogIndex,
+    /// What it must be told once it has the snapshot.
+    pub message: Bytes,
+}
+
+/// Why a message from a peer was not taken. The link is closed; the peer may connect again.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum PeerFault {
+    /// It does not decode.
+    #[error("malformed message: {0}")]
+    Malformed(#[from] tidelock_model::DecodeError),
+    /// It decodes but a correct peer would not send it.
+    #[error("{0}")]
+    Improper(&'static str),
+    /// It shows that this node lost what it had acknowledged; going on would break the cluster's word.
+    #[error("a peer knows entries up to {known} to be stored here, but the log ends at {last}: this node lost data")]
+    LostLog {
+        /// What the peer knows.
+        known: LogIndex,
+        /// What there is.
+        last: LogIndex,
+    },
+}
+
+/// The agreement engine of one node.
+pub struct Consensus {
+    raw: RawNode<LogStore>,
+    seed: u64,
+    /// Readies handed out whose term or vote is not durable yet.
+    unsynced_promise: Option<u64>,
+    /// Index up to which entries were handed out as committed.
+    handed_out: u64,
+}
+
+impl Consensus {
+    /// Starts the engine. Fails only on a configuration no cluster can have.
+    pub fn new(start: Start) -> Result<Consensus, String> {
+        let config = Config {
+            id: start.node.0,
+            election_tick: start.election_ticks,
+            heartbeat_tick: 1,
+            applied: start.snapshot.0.0,
+            max_size_per_msg: APPEND_MESSAGE_BYTES_MAX,
+            max_inflight_msgs: APPEND_MESSAGES_IN_FLIGHT_MAX,
+            check_quorum: true,
+            pre_vote: true,
+            batch_append: true,
+            max_committed_size_per_ready: COMMITTED_BYTES_MAX,
+            ..Config::default()
+        };
+        config.validate().map_err(|error| error.to_string())?;
+        let (seed, handed_out) = (start.seed, start.snapshot.0.0);
+        let store = LogStore::new(start)?;
+        let logger = slog::Logger::root(slog::Discard, slog::o!());
+        let raw = RawNode::new(&config, store, &logger).map_err(|error| error.to_string())?;
+        let mut consensus = Consensus { raw, seed, unsynced_promise: None, handed_out };
+        consensus.fix_election_timeout();
+        Ok(consensus)
+    }
+
+    /// The voters of a cluster founded by `members`, in the form snapshots keep them.
+    #[must_use]
+    pub fn voters_of(members: &[(NodeId, MemberRole)]) -> Bytes {
+        let ids = |role| members.iter().filter(move |(_, r)| *r == role).map(|(id, _)| id.0).collect::<Vec<_>>();
+        wire::encode_voters(&ConfState::from((ids(MemberRole::Voter), ids(MemberRole::Learner)))).into()
+    }
+
+    /// One tick of time.
+    pub fn tick(&mut self) {
+        self.raw.tick();
+        self.fix_election_timeout();
+    }
+
+    /// Takes a message from a peer.
+    pub fn step(&mut self, from: NodeId, message: Bytes) -> Result<(), PeerFault> {
+        let message = wire::decode_message(message)?;
+        if message.from != from.0 {
+            return Err(PeerFault::Improper("a message in another node's name"));
+        }
+        if message.to != self.raw.raft.id {
+            return Err(PeerFault::Improper("a message for another node"));
+        }
+        self.check(&message)?;
+        // What the library refuses here (an unknown sender of a response, a stale transfer) is weather.
+        let _ = self.raw.step(message);
+        self.fix_election_timeout();
+        Ok(())
+    }
+
+    /// The library panics on messages no correct peer sends; they are turned away before it sees them.
+    fn check(&self, message: &Message) -> Result<(), PeerFault> {
+        let last = self.raw.raft.raft_log.last_index();
+        match message.get_msg_type() {
+            MessageType::MsgReadIndex | MessageType::MsgReadIndexResp if message.entries.len() != 1 => {
+                Err(PeerFault::Improper("a read request without its context"))
+            }
+            MessageType::MsgHeartbeat if message.term >= self.raw.raft.term && message.commit > last => {
+                Err(PeerFault::LostLog { known: LogIndex(message.commit), last: LogIndex(last) })
+            }
+            MessageType::MsgAppend => {
+                let follows = |(offset, index): (u64, u64)| index == message.index + 1 + offset;
+                match (0..).zip(message.entries.iter().map(|entry| entry.index)).all(follows) {
+                    true => Ok(()),
+                    false => Err(PeerFault::Improper("entries out of order")),
+                }
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Appends an entry to the log. `false`: this node does not lead, or is handing leadership over.
+    #[must_use]
+    pub fn propose(&mut self, payload: Vec<u8>) -> bool {
+        self.is_leader() && self.raw.propose(Vec::new(), payload).is_ok()
+    }
+
+    /// Proposes a change of members. `false`: does not lead, or another change is under way.
+    #[must_use]
+    pub fn propose_change(&mut self, change: &MemberChange) -> bool {
+        if !self.is_leader() || self.raw.raft.has_pending_conf() || self.is_joint() {
+            return false;
+        }
+        self.raw.propose_conf_change(change.to_bytes(), conf_change(change)).is_ok()
+    }
+
+    /// Starts a round of "do I (or does the leader) still lead?". A lost round is simply never
+    /// answered: start another, with another context.
+    pub fn read_index(&mut self, context: ReadContext) {
+        self.raw.read_index(context.to_bytes());
+    }
+
+    /// Everything up to the ready of this number is durable.
+    pub fn persisted(&mut self, number: u64) {
+        self.raw.on_persist_ready(number);
+        if self.unsynced_promise.is_some_and(|unsynced| unsynced <= number) {
+            self.unsynced_promise = None;
+        }
+        self.fix_election_timeout();
+    }
+
+    /// Entries up to `index` were carried out.
+    pub fn applied(&mut self, index: LogIndex) {
+        // A snapshot may have overtaken entries that were still being carried out.
+        if index.0 > self.raw.raft.raft_log.applied() {
+            self.raw.advance_apply_to(index.0);
+        }
+        let keep_from = self.raw.raft.raft_log.applied().min(self.raw.raft.raft_log.persisted);
+        self.raw.mut_store().evict(keep_from);
+    }
+
+    /// The journal answered a [`Fetch`]; no entries means that it could not.
+    pub fn entries_fetched(&mut self, fetch: Fetch, entries: Vec<LogEntry>) {
+        let context = self.raw.mut_store().keep_fetched(fetch, entries);
+        self.raw.on_entries_fetched(context);
+        self.raw.mut_store().forget_fetched();
+    }
+
+    /// The journal now starts at `first_index`.
+    pub fn trimmed(&mut self, first_index: LogIndex) {
+        self.raw.mut_store().trim(first_index.0);
+    }
+
+    /// A snapshot of this node's state is durable and may be sent to followers.
+    pub fn snapshot_taken(&mut self, index: LogIndex, term: Term, voters: Bytes) {
+        if let Ok(voters) = wire::decode_voters(&voters) {
+            self.raw.mut_store().set_snapshot(index.0, term.0, voters);
+        }
+    }
+
+    /// Whether a follower asked for a snapshot and there was none to send.
+    pub fn take_snapshot_wish(&mut self) -> bool {
+        self.raw.mut_store().take_snapshot_wish()
+    }
+
+    /// A snapshot was delivered to `to`, or was not.
+    pub fn snapshot_sent(&mut self, to: NodeId, delivered: bool) {
+        let status = if delivered { SnapshotStatus::Finish } else { SnapshotStatus::Failure };
+        self.raw.report_snapshot(to.0, status);
+    }
+
+    /// The last message to `to` was probably lost.
+    pub fn unreachable(&mut self, to: NodeId) {
+        self.raw.report_unreachable(to.0);
+    }
+
+    /// Begins to hand leadership to `to`.
+    pub fn transfer(&mut self, to: NodeId) {
+        self.raw.transfer_leader(to.0);
+        self.fix_election_timeout();
+    }
+
+    /// Seeks election at once.
+    pub fn campaign(&mut self) {
+        let _ = self.raw.campaign();
+        self.fix_election_timeout();
+    }
+
+    /// What to do next, if anything.
+    pub fn ready(&mut self) -> Option<Ready> {
+        if !self.raw.has_ready() && !self.raw.store().has_fetches() {
+            return None;
+        }
+        let mut given = self.raw.ready();
+        let mut ready = Ready { number: given.number(), must_sync: given.must_sync(), ..Ready::default() };
+        ready.hard_state = given.hs().map(wire::hard_state_from);
+        if given.must_sync() && ready.hard_state.is_some() {
+            self.unsynced_promise = Some(given.number());
+        }
+        if !given.snapshot().is_empty() {
+            let metadata = given.snapshot().get_metadata();
+            ready.install = Some((LogIndex(metadata.index), Term(metadata.term)));
+            self.handed_out = metadata.index;
+            self.raw.mut_store().restart(metadata);
+        }
+        let entries = given.take_entries();
+        ready.entries = entries.iter().map(wire::entry_from).collect();
+        if let Some(hard_state) = given.hs() {
+            self.raw.mut_store().set_hard_state(hard_state.clone());
+        }
+        self.raw.mut_store().append(entries);
+        ready.reads = given
+            .take_read_states()
+            .iter()
+            .filter_map(|read| Some((ReadContext::from_bytes(&read.request_ctx)?, LogIndex(read.index))))
+            .collect();
+        self.route(given.take_messages(), false, &mut ready);
+        self.route(given.take_persisted_messages(), true, &mut ready);
+        let committed = given.take_committed_entries();
+        self.raw.advance_append_async(given);
+        ready.committed = self.hand_out(committed);
+        ready.fetches = self.raw.mut_store().take_fetches();
+        self.fix_election_timeout();
+        Some(ready)
+    }
+
+    /// Sorts messages into those that may leave now, those that must wait for the disk, and snapshots.
+    fn route(&self, messages: Vec<Message>, wait: bool, ready: &mut Ready) {
+        for message in messages {
+            let to = NodeId(message.to);
+            // These say nothing about entries, so a slow disk must not hold them back: a follower
+            // whose disk is busy is alive. They do speak in the name of a term, which must be durable.
+            let quick = matches!(message.get_msg_type(), MessageType::MsgHeartbeatResponse | MessageType::MsgReadIndex)
+                && self.unsynced_promise.is_none();
+            let encoded = Bytes::from(wire::encode_message(&message));
+            if message.get_msg_type() == MessageType::MsgSnapshot {
+                let index = LogIndex(message.get_snapshot().get_metadata().index);
+                ready.snapshots.push(SnapshotWanted { to, index, message: encoded });
+            } else if wait && !quick {
+                ready.send_after.push((to, encoded));
+            } else {
+                ready.send_now.push((to, encoded));
+            }
+        }
+    }
+
+    fn hand_out(&mut self, entries: Vec<raft::eraftpb::Entry>) -> Vec<Committed> {
+        let mut committed = Vec::with_capacity(entries.len());
+        for mut entry in entries {
+            assert_eq!(entry.index, self.handed_out + 1, "entries are handed out once and in order");
+            self.handed_out = entry.index;
+            let (index, term) = (LogIndex(entry.index), Term(entry.term));
+            committed.push(match entry.get_entry_type() {
+                EntryType::EntryNormal if entry.data.is_empty() => Committed::Nothing { index, term },
+                EntryType::EntryNormal => Committed::Batch { index, term, bytes: entry.take_data() },
+                EntryType::EntryConfChange | EntryType::EntryConfChangeV2 => {
+                    self.change_voters(index, term, entry.take_context())
+                }
+            });
+        }
+        committed
+    }
+
+    fn change_voters(&mut self, index: LogIndex, term: Term, context: Bytes) -> Committed {
+        // The engine leaves a joint configuration with an entry that has no content.
+        let change = match context.is_empty() {
+            true => None,
+            false => MemberChange::decode(&mut Reader::new(context)).ok(),
+        };
+        let conf_change = change.as_ref().map_or_else(ConfChangeV2::default, conf_change);
+        match self.raw.apply_conf_change(&conf_change) {
+            Ok(voters) => {
+                let bytes = wire::encode_voters(&voters).into();
+                self.raw.mut_store().set_voters(voters);
+                Committed::Membership { index, term, change, voters: bytes }
+            }
+            // Removing the last voter, or leaving a joint configuration twice: refused alike everywhere.
+            Err(_) => Committed::Nothing { index, term },
+        }
+    }
+
+    fn fix_election_timeout(&mut self) {
+        let raft = &mut self.raw.raft;
+        let base = raft.election_timeout();
+        let mut input = [0; 24];
+        input[..8].copy_from_slice(&self.seed.to_le_bytes());
+        input[8..16].copy_from_slice(&raft.id.to_le_bytes());
+        input[16..].copy_from_slice(&raft.term.to_le_bytes());
+        let draw = xxhash_rust::xxh3::xxh3_64(&input) % base as u64;
+        raft.set_randomized_election_timeout(base + draw as usize);
+    }
+
+    /// Whether this node leads.
+    #[must_use]
+    pub fn is_leader(&self) -> bool {
+        self.raw.raft.state == StateRole::Leader
+    }
+
+    /// This node's part.
+    #[must_use]
+    pub fn role(&self) -> Role {
+        match self.raw.raft.state {
+            StateRole::Leader => Role::Leader,
+            StateRole::Follower => Role::Follower,
+            StateRole::Candidate | StateRole::PreCandidate => Role::Candidate,
+        }
+    }
+
+    /// The leader, if one is known.
+    #[must_use]
+    pub fn leader(&self) -> Option<NodeId> {
+        Some(NodeId(self.raw.raft.leader_id)).filter(|id| id.0 != 0)
+    }
+
+    /// The current term.
+    #[must_use]
+    pub fn term(&self) -> Term {
+        Term(self.raw.raft.term)
+    }
+
+    /// The last index agreed on, as far as known here.
+    #[must_use]
+    pub fn committed(&self) -> LogIndex {
+        LogIndex(self.raw.raft.raft_log.committed)
+    }
+
+    /// The last index handed out for applying.
+    #[must_use]
+    pub fn handed_out(&self) -> LogIndex {
+        LogIndex(self.handed_out)
+    }
+
+    /// The last index of the log.
+    #[must_use]
+    pub fn last_index(&self) -> LogIndex {
+        LogIndex(self.raw.raft.raft_log.last_index())
+    }
+
+    /// Whether the cluster is between two sets of voters.
+    #[must_use]
+    pub fn is_joint(&self) -> bool {
+        !self.raw.store().voters().voters_outgoing.is_empty()
+    }
+
+    /// On the leader: what is known of each other member: the last index it holds, and whether it was
+    /// heard of lately.
+    pub fn progress(&self) -> impl Iterator<Item = (NodeId, LogIndex, bool)> + '_ {
+        let me = self.raw.raft.id;
+        let known = self.raw.raft.prs().iter().filter(move |(id, _)| **id != me);
+        known.map(|(id, progress)| (NodeId(*id), LogIndex(progress.matched), progress.recent_active))
+    }
+}
+
+/// Whether an encoded message appends entries.
+pub(crate) fn is_append(message: &[u8]) -> bool {
+    message.get(1) == Some(&(MessageType::MsgAppend as u8))
+}
+
+fn conf_change(change: &MemberChange) -> ConfChangeV2 {
+    let single = |id: NodeId, kind| {
+        let mut single = ConfChangeSingle::default();
+        single.node_id = id.0;
+        single.set_change_type(kind);
+        single
+    };
+    let adding = |role| match role {
+        MemberRole::Voter => ConfChangeType::AddNode,
+        MemberRole::Learner => ConfChangeType::AddLearnerNode,
+    };
+    let changes = match change {
+        MemberChange::Add(member) => vec![single(member.id, adding(member.role))],
+        MemberChange::Promote(id) => vec![single(*id, ConfChangeType::AddNode)],
+        MemberChange::Remove(id) => vec![single(*id, ConfChangeType::RemoveNode)],
+        // Changes no voters; travels as a membership entry so that all such changes have one order.
+        MemberChange::Readdress { .. } => vec![],
+        MemberChange::Replace { add, remove } => {
+            let added = add.iter().map(|member| single(member.id, adding(member.role)));
+            added.chain(remove.iter().map(|id| single(*id, ConfChangeType::RemoveNode))).collect()
+        }
+    };
+    let mut conf_change = ConfChangeV2::default();
+    conf_change.set_changes(changes.into());
+    conf_change.set_transition(ConfChangeTransition::Auto);
+    conf_change
+}

@@ -1,0 +1,225 @@
+//! When leases end. Kept by the leader alone, in memory: renewals never enter the log (design
+//! section 5). Ending a lease is a log entry, judged again when it is applied.
+//!
+//! - L1: a lease is not proposed for expiry before its time to live has passed since it was granted
+//!   here, renewed here, or taken over by this leader. Late is allowed, early never.
+//! - Time is counted in ticks that really happened: if the leader stood still, so did its leases.
+//! - A lease whose end is on its way through the log is not renewed any more; who asks is answered
+//!   when the entry is applied.
+//!
+//! Cost per lease on the leader: one map entry and one deadline, some 70 bytes; a renewal is one map
+//! look-up, because a deadline is only moved when it comes up.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use tidelock_model::{LeaseExpiry, LeaseId, LeaseInfo, LogIndex, NodeId, Term};
+use tidelock_state::Lease;
+
+use crate::effects::LeaseCall;
+
+/// Leases ended by one entry: enough for ten thousand a second, few enough that applying the entry
+/// holds up nothing.
+const EXPIRE_AT_ONCE_MAX: usize = 1000;
+/// Milliseconds after which an expiry that was not applied is proposed again.
+const PROPOSE_AGAIN_MS: u64 = 5_000;
+/// Calls that may wait for the end of one lease; more are not answered, and ask again.
+const CALLS_WAITING_MAX: usize = 64;
+
+#[derive(Clone, Copy)]
+struct Timer {
+    deadline_ms: u64,
+    granted_at: LogIndex,
+    ttl_s: u32,
+    /// Its end was proposed.
+    ending: bool,
+}
+
+/// The leader's clock over all leases.
+#[derive(Default)]
+pub struct LeaseClock {
+    leading: Option<Term>,
+    now_ms: u64,
+    timers: BTreeMap<LeaseId, Timer>,
+    /// When to look at a lease again; at or before its true deadline.
+    looks: BTreeSet<(u64, LeaseId)>,
+    waiting: BTreeMap<LeaseId, Vec<(NodeId, LeaseCall)>>,
+}
+
+/// What a call about a lease gets.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Look {
+    /// An answer.
+    Known(Option<LeaseInfo>),
+    /// Nothing yet: the lease is ending, or this node does not lead.
+    Later,
+}
+
+impl LeaseClock {
+    /// Begins to lead: every lease gets its full time to live from now.
+    pub fn lead(&mut self, term: Term, leases: impl Iterator<Item = (LeaseId, Lease)>) {
+        self.stop();
+        self.leading = Some(term);
+        for (id, lease) in leases {
+            self.grant(id, lease.ttl_s, lease.granted_at);
+        }
+    }
+
+    /// Stops leading: forgets everything, so that nothing stale can be proposed later (H8).
+    pub fn stop(&mut self) {
+        *self = LeaseClock { now_ms: self.now_ms, ..LeaseClock::default() };
+    }
+
+    /// The term led in, if any.
+    #[must_use]
+    pub fn leading(&self) -> Option<Term> {
+        self.leading
+    }
+
+    /// A lease was granted.
+    pub fn grant(&mut self, id: LeaseId, ttl_s: u32, granted_at: LogIndex) {
+        if self.leading.is_none() {
+            return;
+        }
+        let deadline_ms = self.now_ms.saturating_add(u64::from(ttl_s) * 1000);
+        self.timers.insert(id, Timer { deadline_ms, granted_at, ttl_s, ending: false });
+        self.looks.insert((deadline_ms, id));
+    }
+
+    /// A lease ended. Gives back who waited to hear of it.
+    pub fn end(&mut self, id: LeaseId) -> Vec<(NodeId, LeaseCall)> {
+        // Its look stays behind and finds nothing.
+        self.timers.remove(&id);
+        self.waiting.remove(&id).unwrap_or_default()
+    }
+
+    /// Answers a call, renewing the lease if that was asked for.
+    pub fn call(&mut self, from: NodeId, call: LeaseCall) -> Look {
+        if self.leading.is_none() {
+            return Look::Later;
+        }
+        let Some(timer) = self.timers.get_mut(&call.id) else { return Look::Known(None) };
+        if timer.ending {
+            let waiting = self.waiting.entry(call.id).or_default();
+            if waiting.len() < CALLS_WAITING_MAX {
+                waiting.push((from, call));
+            }
+            return Look::Later;
+        }
+        if call.renew {
+            timer.deadline_ms = self.now_ms.saturating_add(u64::from(timer.ttl_s) * 1000);
+        }
+        Look::Known(Some(LeaseInfo {
+            id: call.id,
+            granted_ttl_s: timer.ttl_s,
+            remaining_ms: timer.deadline_ms.saturating_sub(self.now_ms),
+        }))
+    }
+
+    /// Time passes: `elapsed_ms` since the last call, of which at most `believed_ms` count. What is
+    /// beyond that was a stall, during which nobody could have renewed anything.
+    pub fn tick(&mut self, elapsed_ms: u64, believed_ms: u64) -> Vec<LeaseExpiry> {
+        self.now_ms += elapsed_ms.min(believed_ms);
+        let mut due = Vec::new();
+        while due.len() < EXPIRE_AT_ONCE_MAX {
+            let Some((look_ms, id)) = self.looks.first().copied().filter(|(at, _)| *at <= self.now_ms) else { break };
+            self.looks.pop_first();
+            let Some(timer) = self.timers.get_mut(&id) else { continue };
+            if timer.deadline_ms > self.now_ms {
+                // Renewed meanwhile. If this look is from an earlier lease of that id, the newer
+                // one's own look makes a second entry here, which this replaces.
+                self.looks.insert((timer.deadline_ms, id));
+                continue;
+            }
+            debug_assert!(look_ms <= self.now_ms);
+            timer.ending = true;
+            due.push(LeaseExpiry { id, granted_at: timer.granted_at });
+            self.looks.insert((self.now_ms + PROPOSE_AGAIN_MS, id));
+        }
+        due
+    }
+
+    /// How many leases the clock watches over.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.timers.len()
+    }
+
+    /// Whether it watches over none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.timers.is_empty()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LEASE: LeaseId = LeaseId(7);
+    const ME: NodeId = NodeId(1);
+
+    fn leading(ttl_s: u32) -> LeaseClock {
+        let mut clock = LeaseClock::default();
+        clock.lead(Term(3), [(LEASE, Lease { ttl_s, granted_at: LogIndex(10) })].into_iter());
+        clock
+    }
+    fn keep_alive() -> LeaseCall {
+        LeaseCall { token: 1, id: LEASE, renew: true }
+    }
+    fn expiry() -> Vec<LeaseExpiry> {
+        vec![LeaseExpiry { id: LEASE, granted_at: LogIndex(10) }]
+    }
+
+    #[test]
+    fn l1_a_lease_ends_no_earlier_than_its_time_to_live_after_the_last_renewal() {
+        let mut clock = leading(2);
+        assert_eq!(clock.tick(1_500, 2_000), []);
+        assert!(matches!(clock.call(ME, keep_alive()), Look::Known(Some(info)) if info.remaining_ms == 2_000));
+        assert_eq!(clock.tick(1_999, 2_000), []);
+        assert_eq!(clock.tick(1, 2_000), expiry());
+    }
+
+    /// H8: a leader that was paused must not end leases whose owners had no one to renew them with.
+    #[test]
+    fn h8_a_stall_of_the_leader_does_not_count_against_leases() {
+        let mut clock = leading(2);
+        assert_eq!(clock.tick(60_000, 300), []);
+        assert_eq!(clock.tick(1_699, 2_000), []);
+        assert_eq!(clock.tick(1, 300), expiry());
+    }
+
+    #[test]
+    fn h8_a_leader_that_was_deposed_proposes_nothing() {
+        let mut clock = leading(1);
+        clock.stop();
+        assert_eq!(clock.tick(5_000, 5_000), []);
+        assert_eq!(clock.call(ME, keep_alive()), Look::Later);
+    }
+
+    /// A keepalive that says yes while the end is already in the log would be a lie.
+    #[test]
+    fn l4_a_renewal_during_the_end_is_answered_only_when_the_end_is_known() {
+        let mut clock = leading(1);
+        assert_eq!(clock.tick(1_000, 1_000), expiry());
+        assert_eq!(clock.call(NodeId(2), keep_alive()), Look::Later);
+        assert_eq!(clock.end(LEASE), [(NodeId(2), keep_alive())]);
+        assert_eq!(clock.call(ME, keep_alive()), Look::Known(None));
+    }
+
+    #[test]
+    fn an_end_that_got_lost_is_proposed_again() {
+        let mut clock = leading(1);
+        assert_eq!(clock.tick(1_000, 1_000), expiry());
+        assert_eq!(clock.tick(PROPOSE_AGAIN_MS - 1, PROPOSE_AGAIN_MS), []);
+        assert_eq!(clock.tick(1, 1), expiry());
+    }
+
+    #[test]
+    fn looking_at_a_lease_does_not_renew_it() {
+        let mut clock = leading(2);
+        clock.tick(1_000, 1_000);
+        let look = LeaseCall { renew: false, ..keep_alive() };
+        assert!(matches!(clock.call(ME, look), Look::Known(Some(info)) if info.remaining_ms == 1_000));
+        assert_eq!(clock.tick(1_000, 1_000), expiry());
+    }
+}

@@ -1,0 +1,238 @@
+//! Changing who is in the cluster and who leads it: checked on the leader, carried out by the log,
+//! answered to whoever asked, on whatever node.
+
+use std::collections::BTreeMap;
+
+use tidelock_model::{LogIndex, Member, MemberChange, MemberRole, NodeId};
+
+use crate::effects::{MemberRefusal, Reply, Token};
+use crate::peer_message::PeerMessage;
+use crate::replica::Replica;
+
+/// A learner this close to the leader may vote: it will hold everything within a few round trips.
+const PROMOTE_BEHIND_MAX: u64 = 1000;
+/// Calls under way; an operator makes one at a time.
+const CALLS_MAX: usize = 64;
+
+#[derive(Default)]
+pub(crate) struct MemberCalls {
+    /// On the leader: who waits for the change under way, and its entry.
+    changing: Option<(NodeId, Token, LogIndex)>,
+    /// At the node asked: when each caller began to wait.
+    waiting: BTreeMap<Token, (Wish, u64)>,
+    /// On the leader: who waits for a hand-over, and to whom.
+    transfers: Vec<(NodeId, Token, NodeId)>,
+}
+
+enum Wish {
+    Change,
+    Transfer,
+}
+
+impl Replica {
+    pub(crate) fn change_members(&mut self, token: Token, change: MemberChange) {
+        let me = self.settings.node;
+        match self.consensus.leader() {
+            Some(_) if self.member_calls.waiting.len() >= CALLS_MAX => {
+                self.effects.replies.push(Reply::Members { token, result: Err(MemberRefusal::Busy) });
+            }
+            Some(leader) => {
+                self.member_calls.waiting.insert(token, (Wish::Change, self.tick));
+                if leader == me {
+                    self.change_members_for(me, token, change);
+                } else {
+                    self.effects.frames.push((leader, PeerMessage::ChangeMembers { token, change }.to_frame()));
+                }
+            }
+            None => self.effects.replies.push(Reply::Members { token, result: Err(MemberRefusal::TimedOut) }),
+        }
+    }
+
+    pub(crate) fn change_members_for(&mut self, from: NodeId, token: Token, change: MemberChange) {
+        if !self.consensus.is_leader() {
+            return self.tell_members(from, token, Err(MemberRefusal::TimedOut));
+        }
+        if let Err(refusal) = self.judge(&change) {
+            return self.tell_members(from, token, Err(refusal));
+        }
+        if self.member_calls.changing.is_some() || !self.consensus.propose_change(&change) {
+            return self.tell_members(from, token, Err(MemberRefusal::Busy));
+        }
+        self.member_calls.changing = Some((from, token, self.consensus.last_index()));
+    }
+
+    /// Whether a change makes sense and leaves a healthy majority.
+    fn judge(&self, change: &MemberChange) -> Result<(), MemberRefusal> {
+        let members = &self.members.by_id;
+        let known = |id: &NodeId| members.get(id).ok_or(MemberRefusal::NotFound(*id));
+        match change {
+            MemberChange::Add(member) => self.judge_added(member)?,
+            MemberChange::Promote(id) => {
+                if known(id)?.role != MemberRole::Learner {
+                    return Err(MemberRefusal::WrongRole(*id));
+                }
+                let matched = self.consensus.progress().find(|(peer, ..)| peer == id).map_or(0, |(_, m, _)| m.0);
+                let behind = self.consensus.last_index().0.saturating_sub(matched);
+                if behind > PROMOTE_BEHIND_MAX || matched == 0 {
+                    return Err(MemberRefusal::LearnerBehind { id: *id, behind });
+                }
+                // It was heard of just now, so it only adds to the healthy ones.
+                return Ok(());
+            }
+            MemberChange::Remove(id) => {
+                known(id)?;
+            }
+            MemberChange::Readdress { id, peer_addresses } => {
+                let readdressed = Member { peer_addresses: peer_addresses.clone(), ..known(id)?.clone() };
+                return self.judge_addresses(&readdressed);
+            }
+            MemberChange::Replace { add, remove } => {
+                add.iter().try_for_each(|member| self.judge_added(member))?;
+                remove.iter().try_for_each(|id| known(id).map(|_| ()))?;
+            }
+        }
+        self.judge_majority(change)
+    }
+
+    fn judge_added(&self, member: &Member) -> Result<(), MemberRefusal> {
+        if self.members.by_id.contains_key(&member.id) || self.members.removed.contains(&member.id) {
+            return Err(MemberRefusal::Exists(member.id));
+        }
+        self.judge_addresses(member)
+    }
+
+    fn judge_addresses(&self, member: &Member) -> Result<(), MemberRefusal> {
+        let others = self.members.by_id.values().filter(|other| other.id != member.id);
+        let mut taken = others.flat_map(|other| &other.peer_addresses);
+        match taken.find(|address| member.peer_addresses.contains(address)) {
+            Some(address) => Err(MemberRefusal::AddressTaken(address.clone())),
+            None => Ok(()),
+        }
+    }
+
+    /// After the change, the voters heard of lately must still be a majority. A lone founder may add
+    /// its first companion, or no cluster could ever grow.
+    fn judge_majority(&self, change: &MemberChange) -> Result<(), MemberRefusal> {
+        let mut after = self.members.clone();
+        after.apply(change);
+        let voters: Vec<NodeId> =
+            after.by_id.values().filter(|m| m.role == MemberRole::Voter).map(|m| m.id).collect();
+        let me = self.settings.node;
+        let healthy = |id: &&NodeId| **id == me || self.consensus.progress().any(|(peer, _, active)| peer == **id && active);
+        let before = self.members.by_id.values().filter(|m| m.role == MemberRole::Voter).count();
+        let grows_from_one = before == 1 && matches!(change, MemberChange::Add(_));
+        if voters.is_empty() || (voters.iter().filter(healthy).count() <= voters.len() / 2 && !grows_from_one) {
+            return Err(MemberRefusal::WouldLoseQuorum);
+        }
+        Ok(())
+    }
+
+    pub(crate) fn member_change_applied(&mut self, index: LogIndex) {
+        if let Some((from, token, at)) = self.member_calls.changing.filter(|(.., at)| *at <= index) {
+            self.member_calls.changing = None;
+            // Another leader's change may have taken that place in the log.
+            let ours = at == index && self.consensus.is_leader();
+            let members = self.members.by_id.values().cloned().collect();
+            self.tell_members(from, token, if ours { Ok(members) } else { Err(MemberRefusal::TimedOut) });
+        }
+    }
+
+    fn tell_members(&mut self, to: NodeId, token: Token, result: Result<Vec<Member>, MemberRefusal>) {
+        if to == self.settings.node {
+            self.members_changed(token, result);
+        } else {
+            self.effects.frames.push((to, PeerMessage::MembersChanged { token, result }.to_frame()));
+        }
+    }
+
+    pub(crate) fn members_changed(&mut self, token: Token, result: Result<Vec<Member>, MemberRefusal>) {
+        if self.member_calls.waiting.remove(&token).is_some() {
+            self.effects.replies.push(Reply::Members { token, result });
+        }
+    }
+
+    pub(crate) fn transfer(&mut self, token: Token, to: NodeId) {
+        let me = self.settings.node;
+        match self.consensus.leader() {
+            Some(leader) => {
+                self.member_calls.waiting.insert(token, (Wish::Transfer, self.tick));
+                if leader == me {
+                    self.transfer_for(me, token, to);
+                } else {
+                    self.effects.frames.push((leader, PeerMessage::Transfer { token, to }.to_frame()));
+                }
+            }
+            None => self.effects.replies.push(Reply::Transferred { token, result: Err(MemberRefusal::TimedOut) }),
+        }
+    }
+
+    pub(crate) fn transfer_for(&mut self, from: NodeId, token: Token, to: NodeId) {
+        let refusal = match self.members.by_id.get(&to) {
+            None => Some(MemberRefusal::NotFound(to)),
+            Some(member) if member.role == MemberRole::Learner => Some(MemberRefusal::WrongRole(to)),
+            Some(_) if !self.consensus.is_leader() => Some(MemberRefusal::TimedOut),
+            Some(_) if self.member_calls.transfers.len() >= CALLS_MAX => Some(MemberRefusal::Busy),
+            Some(_) => None,
+        };
+        if let Some(refusal) = refusal {
+            return self.tell_transferred(from, token, Err(refusal));
+        }
+        if to == self.settings.node {
+            return self.tell_transferred(from, token, Ok(()));
+        }
+        self.member_calls.transfers.push((from, token, to));
+        self.consensus.transfer(to);
+    }
+
+    /// The leader changed: hand-overs under way succeeded or did not. While no leader is known they wait.
+    pub(crate) fn notice_transfers(&mut self) {
+        let Some(leader) = self.consensus.leader().filter(|leader| *leader != self.settings.node) else { return };
+        for (from, token, to) in std::mem::take(&mut self.member_calls.transfers) {
+            let result = if to == leader { Ok(()) } else { Err(MemberRefusal::TimedOut) };
+            self.tell_transferred(from, token, result);
+        }
+    }
+
+    fn tell_transferred(&mut self, to: NodeId, token: Token, result: Result<(), MemberRefusal>) {
+        if to == self.settings.node {
+            self.transferred(token, result);
+        } else {
+            self.effects.frames.push((to, PeerMessage::Transferred { token, result }.to_frame()));
+        }
+    }
+
+    pub(crate) fn transferred(&mut self, token: Token, result: Result<(), MemberRefusal>) {
+        if self.member_calls.waiting.remove(&token).is_some() {
+            self.effects.replies.push(Reply::Transferred { token, result });
+        }
+    }
+
+    /// Hands leadership to the member that holds most, if this node leads.
+    pub(crate) fn step_down(&mut self) {
+        if !self.consensus.is_leader() {
+            return;
+        }
+        let voter = |id: &NodeId| self.members.by_id.get(id).is_some_and(|m| m.role == MemberRole::Voter);
+        let best = self.consensus.progress().filter(|(id, _, active)| voter(id) && *active).max_by_key(|p| p.1);
+        if let Some((to, ..)) = best {
+            self.consensus.transfer(to);
+        }
+    }
+
+    /// Once a tick: gives up callers that waited too long.
+    pub(crate) fn tick_member_calls(&mut self) {
+        let (tick, timeout) = (self.tick, self.settings.timeout_ticks);
+        let expired = |(_, (_, since)): &(&Token, &(Wish, u64))| tick.saturating_sub(*since) > timeout;
+        let tokens: Vec<Token> = self.member_calls.waiting.iter().filter(expired).map(|(token, _)| *token).collect();
+        for token in tokens {
+            let Some((wish, _)) = self.member_calls.waiting.remove(&token) else { continue };
+            self.effects.replies.push(match wish {
+                Wish::Change => Reply::Members { token, result: Err(MemberRefusal::TimedOut) },
+                Wish::Transfer => Reply::Transferred { token, result: Err(MemberRefusal::TimedOut) },
+            });
+        }
+        if !self.consensus.is_leader() {
+            self.member_calls.changing = None;
+        }
+    }
+}

@@ -1,0 +1,155 @@
+//! Proposals of this node that have no outcome yet.
+//!
+//! A proposal is sent to the leader and sent again when the leader changes or a link breaks; `apply`
+//! carries it out once, by its origin (see `state::requests`). So a client sees a pause, not an error,
+//! when a leader is lost. It is answered by this node's own apply; here is only what has to be resent
+//! or given up.
+
+use std::collections::BTreeMap;
+
+use bytes::Bytes;
+use tidelock_model::{NodeId, Term};
+
+use crate::effects::CallFailure;
+
+struct Pending {
+    bytes: Bytes,
+    since: u64,
+    sent: Option<Sent>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Sent {
+    to: NodeId,
+    term: Term,
+    at: u64,
+}
+
+/// Ticks after which a proposal is sent again to the same leader: a frame may have been dropped.
+const RESEND_TICKS: u64 = 10;
+
+pub(crate) struct Proposals {
+    by_number: BTreeMap<u64, Pending>,
+    /// Numbers not sent to the current leader yet.
+    unsent: Vec<u64>,
+    timeout_ticks: u64,
+}
+
+impl Proposals {
+    pub(crate) fn new(timeout_ticks: u64) -> Proposals {
+        Proposals { by_number: BTreeMap::new(), unsent: Vec::new(), timeout_ticks }
+    }
+
+    pub(crate) fn add(&mut self, number: u64, bytes: Bytes, tick: u64) {
+        self.by_number.insert(number, Pending { bytes, since: tick, sent: None });
+        self.unsent.push(number);
+    }
+
+    pub(crate) fn done(&mut self, numbers: &[u64]) {
+        for number in numbers {
+            self.by_number.remove(number);
+        }
+    }
+
+    pub(crate) fn has_unsent(&self) -> bool {
+        !self.unsent.is_empty()
+    }
+
+    /// Takes what has to be sent now, with its number.
+    pub(crate) fn take_unsent(&mut self) -> Vec<(u64, Bytes)> {
+        let numbers = std::mem::take(&mut self.unsent);
+        let bytes = |number: u64| Some((number, self.by_number.get(&number)?.bytes.clone()));
+        numbers.into_iter().filter_map(bytes).collect()
+    }
+
+    pub(crate) fn sent(&mut self, number: u64, to: NodeId, term: Term, tick: u64) {
+        if let Some(pending) = self.by_number.get_mut(&number) {
+            pending.sent = Some(Sent { to, term, at: tick });
+        }
+    }
+
+    /// Another leader or term, or the link to the leader broke: send what the new one may not have.
+    pub(crate) fn resend_to(&mut self, leader: Option<NodeId>, term: Term) {
+        let stale = |pending: &Pending| pending.sent.is_none_or(|sent| sent.term != term || Some(sent.to) != leader);
+        self.unsent = self.by_number.iter().filter(|(_, p)| stale(p)).map(|(number, _)| *number).collect();
+    }
+
+    /// Messages to `peer` were lost: what went there is sent again.
+    pub(crate) fn link_down(&mut self, peer: NodeId) {
+        for (number, pending) in &mut self.by_number {
+            if pending.sent.is_some_and(|sent| sent.to == peer) {
+                pending.sent = None;
+                self.unsent.push(*number);
+            }
+        }
+    }
+
+    /// Once a tick: gives up what waited too long, and sends again what was sent long ago, unless it
+    /// is in this node's own log.
+    pub(crate) fn tick(&mut self, tick: u64, me: NodeId) -> Vec<(u64, CallFailure)> {
+        let mut failed = Vec::new();
+        let (timeout, unsent) = (self.timeout_ticks, &mut self.unsent);
+        unsent.clear();
+        self.by_number.retain(|number, pending| {
+            if tick.saturating_sub(pending.since) > timeout {
+                let why = if pending.sent.is_some() { CallFailure::TimedOut } else { CallFailure::NoLeader };
+                failed.push((*number, why));
+                return false;
+            }
+            if pending.sent.is_none_or(|sent| sent.to != me && tick.saturating_sub(sent.at) > RESEND_TICKS) {
+                unsent.push(*number);
+            }
+            true
+        });
+        failed
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ME: NodeId = NodeId(1);
+
+    fn numbers(proposals: &mut Proposals) -> Vec<u64> {
+        proposals.take_unsent().into_iter().map(|(number, _)| number).collect()
+    }
+
+    /// A leader that dies takes nothing with it that was not answered: the next one is sent it again.
+    #[test]
+    fn what_a_lost_leader_was_sent_is_sent_to_the_next() {
+        let mut proposals = Proposals::new(50);
+        proposals.add(1, Bytes::new(), 0);
+        proposals.add(2, Bytes::new(), 0);
+        assert_eq!(numbers(&mut proposals), [1, 2]);
+        proposals.sent(1, NodeId(2), Term(1), 0);
+        proposals.sent(2, NodeId(2), Term(1), 0);
+        assert!(!proposals.has_unsent());
+        proposals.done(&[1]);
+        proposals.resend_to(Some(NodeId(3)), Term(2));
+        assert_eq!(numbers(&mut proposals), [2]);
+    }
+
+    /// "May have happened" and "did not happen" are different answers to a client.
+    #[test]
+    fn a_proposal_never_sent_fails_as_certainly_not_done() {
+        let mut proposals = Proposals::new(5);
+        proposals.add(1, Bytes::new(), 0);
+        proposals.add(2, Bytes::new(), 0);
+        proposals.sent(2, NodeId(2), Term(1), 0);
+        assert_eq!(proposals.tick(6, ME), [(1, CallFailure::NoLeader), (2, CallFailure::TimedOut)]);
+        assert_eq!(proposals.tick(7, ME), []);
+    }
+
+    #[test]
+    fn a_frame_lost_on_the_way_is_sent_again() {
+        let mut proposals = Proposals::new(100);
+        proposals.add(1, Bytes::new(), 0);
+        numbers(&mut proposals);
+        proposals.sent(1, NodeId(2), Term(1), 0);
+        proposals.tick(RESEND_TICKS, ME);
+        assert!(!proposals.has_unsent());
+        proposals.tick(RESEND_TICKS + 1, ME);
+        assert_eq!(numbers(&mut proposals), [1]);
+    }
+}

@@ -1,0 +1,114 @@
+//! The queue between the hub and the one task that serves a subscription.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::fmt;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use tidelock_model::{KeyRange, Revision, WatchNotice, WatcherId};
+
+/// Events that may wait in one subscription.
+const EVENTS_MAX: usize = 4096;
+/// Bytes of keys and values that may wait in one subscription. They are shared with the store, so a
+/// slow reader keeps at most this much alive.
+const BYTES_MAX: usize = 4 << 20;
+
+/// What a lagging watcher still has to be told.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Lag {
+    /// From which revision on.
+    pub next: Revision,
+    /// Of which keys.
+    pub range: KeyRange,
+    /// With the versions replaced.
+    pub want_previous: bool,
+}
+
+#[derive(Default)]
+struct Content {
+    notices: VecDeque<WatchNotice>,
+    events: usize,
+    bytes: usize,
+    lagging: BTreeMap<WatcherId, Lag>,
+}
+
+/// Notices on their way to one subscription, in order, and the watchers that lag behind.
+pub struct WatchQueue {
+    content: Mutex<Content>,
+    wake: Box<dyn Fn() + Send + Sync>,
+}
+
+fn weight(notice: &WatchNotice) -> (usize, usize) {
+    match notice {
+        WatchNotice::Events { events, .. } => {
+            let bytes = events.iter().map(|event| event.key.as_stored().len() + event.record.value().len()).sum();
+            (events.len(), bytes)
+        }
+        _ => (0, 0),
+    }
+}
+
+impl WatchQueue {
+    /// An empty queue; `wake` is called when there is something to take.
+    pub fn new(wake: impl Fn() + Send + Sync + 'static) -> WatchQueue {
+        WatchQueue { content: Mutex::default(), wake: Box::new(wake) }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Content> {
+        // Nothing panics while holding it; if something did, the content is still whole.
+        self.content.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn wake(&self) {
+        (self.wake)();
+    }
+
+    /// Queues events unless there is no room. An empty queue takes any one notice, however large.
+    pub(super) fn offer(&self, notice: WatchNotice) -> bool {
+        let (events, bytes) = weight(&notice);
+        let mut content = self.lock();
+        let fits = content.events + events <= EVENTS_MAX && content.bytes + bytes <= BYTES_MAX;
+        if content.events > 0 && !fits {
+            return false;
+        }
+        content.events += events;
+        content.bytes += bytes;
+        content.notices.push_back(notice);
+        true
+    }
+
+    /// Queues what is not an event; those are as many as there are watchers and requests.
+    pub(super) fn push(&self, notice: WatchNotice) {
+        self.lock().notices.push_back(notice);
+    }
+
+    pub(super) fn lag(&self, id: WatcherId, lag: Lag) {
+        self.lock().lagging.insert(id, lag);
+    }
+
+    pub(super) fn caught_up(&self, id: WatcherId) {
+        self.lock().lagging.remove(&id);
+    }
+
+    /// The next notice, if any.
+    pub fn take(&self) -> Option<WatchNotice> {
+        let mut content = self.lock();
+        let notice = content.notices.pop_front()?;
+        let (events, bytes) = weight(&notice);
+        content.events -= events;
+        content.bytes -= bytes;
+        Some(notice)
+    }
+
+    /// A lagging watcher to re-read for, if any. It is taken out: the one who re-reads says how far it
+    /// came by asking the hub to take the watcher back.
+    pub fn take_lagging(&self) -> Option<(WatcherId, Lag)> {
+        self.lock().lagging.pop_first()
+    }
+}
+
+impl fmt::Debug for WatchQueue {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let content = self.lock();
+        write!(f, "WatchQueue({} notices, {} lagging)", content.notices.len(), content.lagging.len())
+    }
+}

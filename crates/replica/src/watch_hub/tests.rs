@@ -1,0 +1,174 @@
+use super::*;
+use tidelock_model::{
+    Batch, Command, Key, KeyRange, LeaseId, LogIndex, LogTime, NodeId, Op, Origin, Proposal, PutLease, PutOp, PutValue,
+    Space, Term,
+};
+
+struct World {
+    state: State,
+    hub: WatchHub,
+    queue: Arc<WatchQueue>,
+}
+
+const SUBSCRIBER: SubscriberId = 1;
+const WATCHER: WatcherId = WatcherId(0);
+
+impl World {
+    fn new() -> World {
+        let state = State::new();
+        let queue = Arc::new(WatchQueue::new(|| ()));
+        let mut hub = WatchHub::new(state.revision());
+        hub.control(&state, WatchControl::Subscribe { subscriber: SUBSCRIBER, queue: queue.clone() });
+        World { state, hub, queue }
+    }
+
+    fn command(&mut self, command: Command) {
+        let index = self.state.applied().next();
+        let origin = Origin { node: NodeId(1), boot: 1, number: index.0 };
+        let batch = Batch { at: LogTime(0), proposals: vec![Proposal { origin, request: None, command }] };
+        let effects = self.state.apply(index, Term(1), batch);
+        self.hub.publish(&effects.events, self.state.revision());
+    }
+
+    fn put(&mut self, name: &str) {
+        let value = PutValue::Set(vec![0u8; 16].into());
+        let lease = PutLease::Set(LeaseId::NONE);
+        let key = Key::new(Space::User, name.as_bytes());
+        self.command(Command::Write(Op::Put(PutOp { key, value, lease, want_previous: false })));
+    }
+
+    fn open(&mut self, prefix: &str, from: Option<u64>) {
+        let range = KeyRange::prefix(Space::User, prefix.as_bytes());
+        let request = WatchRequest { id: WATCHER, range, from: from.map(Revision), want_previous: false };
+        self.hub.control(&self.state, WatchControl::Open { subscriber: SUBSCRIBER, request });
+    }
+
+    /// Takes everything there is, re-reading for lagging watchers as a node does; gives the revisions.
+    fn drain(&mut self) -> Vec<u64> {
+        let mut told = Vec::new();
+        loop {
+            if let Some(notice) = self.queue.take() {
+                if let WatchNotice::Events { events, .. } = notice {
+                    told.extend(events.iter().map(|event| event.record.meta().modified.0));
+                }
+            } else if let Some((watcher, lag)) = self.queue.take_lagging() {
+                let page = self.state.events_page(&lag.range, lag.next, 100, lag.want_previous).unwrap();
+                told.extend(page.events.iter().map(|event| event.record.meta().modified.0));
+                let take_back = WatchControl::TakeBack { subscriber: SUBSCRIBER, watcher, next: page.next };
+                self.hub.control(&self.state, take_back);
+            } else {
+                return told;
+            }
+        }
+    }
+}
+
+/// W1-W3 across the whole life of a watcher: opened in the past, live, too slow, live again.
+#[test]
+fn w3_a_watcher_that_falls_behind_misses_nothing_and_sees_nothing_twice() {
+    let mut world = World::new();
+    (0..300).for_each(|_| world.put("a"));
+    world.open("a", Some(100));
+    assert_eq!(world.drain(), (100..=301).collect::<Vec<u64>>());
+    (0..10).for_each(|_| world.put("a"));
+    (0..10).for_each(|_| world.put("b"));
+    assert_eq!(world.drain(), (302..=311).collect::<Vec<u64>>());
+    (0..20_000).for_each(|_| world.put("a"));
+    assert_eq!(world.drain(), (322..=20_321).collect::<Vec<u64>>());
+    world.put("a");
+    assert_eq!(world.drain(), [20_322]);
+}
+
+/// A slow reader costs a bounded amount of memory, however much happens meanwhile.
+#[test]
+fn the_queue_of_a_watcher_that_is_never_read_stays_bounded() {
+    let mut world = World::new();
+    world.open("", None);
+    (0..50_000).for_each(|_| world.put("a"));
+    let mut queued = 0;
+    while let Some(notice) = world.queue.take() {
+        if let WatchNotice::Events { events, .. } = notice {
+            queued += events.len();
+        }
+    }
+    assert!(queued <= 4096, "{queued} events were queued");
+    assert!(world.queue.take_lagging().is_some());
+}
+
+/// H6: a watcher that starts in the future must be told nothing older (etcd #20221).
+#[test]
+fn h6_a_watch_from_a_future_revision_reports_nothing_before_it() {
+    let mut world = World::new();
+    world.open("a", Some(5));
+    (0..6).for_each(|_| world.put("a"));
+    assert_eq!(world.drain(), [5, 6, 7]);
+}
+
+/// H5: progress that overtakes events makes a client resume behind events it never saw (etcd #15220).
+#[test]
+fn h5_progress_is_not_told_while_a_watcher_lags() {
+    let mut world = World::new();
+    (0..5_000).for_each(|_| world.put("a"));
+    world.open("a", Some(2));
+    world.hub.control(&world.state, WatchControl::Progress { subscriber: SUBSCRIBER });
+    let mut last_event = 0;
+    let mut progress = None;
+    assert!(matches!(world.queue.take(), Some(WatchNotice::Opened { .. })));
+    assert_eq!(world.queue.take(), None, "no progress yet");
+    while progress.is_none() {
+        match world.queue.take() {
+            Some(WatchNotice::Events { events, .. }) => last_event = events.last().unwrap().record.meta().modified.0,
+            Some(WatchNotice::Progress { revision }) => progress = Some(revision),
+            Some(other) => panic!("unexpected {other:?}"),
+            None => {
+                let (watcher, lag) = world.queue.take_lagging().expect("it lags until progress is told");
+                let page = world.state.events_page(&lag.range, lag.next, 1_000, false).unwrap();
+                last_event = page.events.last().map_or(last_event, |event| event.record.meta().modified.0);
+                let take_back = WatchControl::TakeBack { subscriber: SUBSCRIBER, watcher, next: page.next };
+                world.hub.control(&world.state, take_back);
+            }
+        }
+    }
+    assert_eq!(progress, Some(Revision(last_event)));
+}
+
+/// W8: a watcher whose past is gone is told so, not left silent.
+#[test]
+fn w8_a_watch_from_a_compacted_revision_is_closed_with_the_reason() {
+    let mut world = World::new();
+    (0..10).for_each(|_| world.put("a"));
+    world.command(Command::Compact { revision: Revision(6) });
+    world.open("a", Some(3));
+    assert!(matches!(world.queue.take(), Some(WatchNotice::Opened { .. })));
+    let why = WatchClosed::Compacted { compacted: Revision(6) };
+    assert_eq!(world.queue.take(), Some(WatchNotice::Closed { id: WATCHER, why }));
+    assert_eq!(world.hub.watchers(), 0);
+}
+
+/// H5: a snapshot that replaces the state must neither hide events nor repeat them (etcd #15271).
+#[test]
+fn h5_a_state_replaced_by_a_snapshot_neither_hides_nor_repeats_events() {
+    let mut world = World::new();
+    world.open("a", None);
+    (0..3).for_each(|_| world.put("a"));
+    assert_eq!(world.drain(), [2, 3, 4]);
+    let mut ahead = World::new();
+    (0..8).for_each(|_| ahead.put("a"));
+    world.state = ahead.state;
+    world.hub.jumped(world.state.revision());
+    assert_eq!(world.drain(), [5, 6, 7, 8, 9]);
+    world.put("a");
+    assert_eq!(world.drain(), [10]);
+}
+
+#[test]
+fn an_unsubscribed_watcher_costs_nothing_any_more() {
+    let mut world = World::new();
+    world.open("a", None);
+    assert_eq!(world.hub.watchers(), 1);
+    world.hub.control(&world.state, WatchControl::Unsubscribe { subscriber: SUBSCRIBER });
+    assert_eq!(world.hub.watchers(), 0);
+    while world.queue.take().is_some() {}
+    world.put("a");
+    assert_eq!(world.queue.take(), None);
+}

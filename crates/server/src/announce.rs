@@ -1,0 +1,88 @@
+//! What a starting node says to people: how it logs, how it greets, when it is ready.
+
+use std::io::{IsTerminal, Write};
+use std::sync::Arc;
+use std::time::Duration;
+
+use tidelock_coordinator::{Consistency, Coordinator};
+use tidelock_model::Query;
+use tracing_subscriber::EnvFilter;
+
+use crate::config::{Config, LogFormat};
+use crate::listeners::Addresses;
+
+/// How often to look whether the node is ready.
+const READY_POLL: Duration = Duration::from_millis(25);
+/// The words process supervisors and test harnesses written for etcd wait for.
+pub(crate) const READY_LINE: &str = "ready to serve client requests";
+
+/// Sends log lines to standard error. Called once; a second call has no effect.
+pub(crate) fn start_logging(config: &Config) {
+    let filter = EnvFilter::try_new(&config.log_level).unwrap_or_else(|_| EnvFilter::new("info"));
+    let lines = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+    let started = match config.log_format {
+        LogFormat::Text => lines.with_ansi(std::io::stderr().is_terminal()).try_init(),
+        LogFormat::Json => lines.json().try_init(),
+    };
+    if let Err(error) = started {
+        eprintln!("log lines go nowhere: {error}");
+    }
+    for warning in &config.warnings {
+        tracing::warn!("{warning}");
+    }
+}
+
+/// Waits until a read that needs a majority succeeds, then says so, in the log and on standard output.
+pub(crate) async fn say_when_ready(coordinator: Arc<dyn Coordinator>, addresses: Addresses) {
+    loop {
+        if coordinator.status().is_ready() && coordinator.read(Query::Leases, Consistency::Linearizable).await.is_ok() {
+            break;
+        }
+        tokio::time::sleep(READY_POLL).await;
+    }
+    let urls = addresses.client_urls.join(",");
+    tracing::info!(%urls, admin = %addresses.admin_url, "{READY_LINE}");
+    say(&format!("{READY_LINE} on {urls}"));
+}
+
+/// Greets whoever started a single node by hand, with commands that work as they are printed.
+pub(crate) fn greet_single_node(config: &Config, addresses: &Addresses) {
+    let program = program();
+    let client = addresses.client_urls.first().map_or("", String::as_str);
+    let admin = &addresses.admin_url;
+    say(&format!(
+        "Tidelock {version}, a single node on this machine.
+
+  etcd clients  {client}
+  admin         {admin}
+  data          {data}
+
+Try, in another terminal:
+  etcdctl --endpoints={client} put greeting hello
+  {program} get greeting{endpoints}
+  curl {admin}/health
+
+Ctrl-C stops it; the data stays.
+",
+        version = env!("CARGO_PKG_VERSION"),
+        data = config.data_dir.display(),
+        endpoints = endpoints_flag(client),
+    ));
+}
+
+/// ` --endpoints URL`, unless that is where commands look anyway.
+pub(crate) fn endpoints_flag(url: &str) -> String {
+    if url.ends_with("//127.0.0.1:2379") { String::new() } else { format!(" --endpoints {url}") }
+}
+
+/// How this program was called, so that printed commands can be copied.
+pub(crate) fn program() -> String {
+    std::env::args().next().unwrap_or_else(|| "tidelock".into())
+}
+
+/// A line on standard output. Nobody reading it is no reason to stop serving.
+pub(crate) fn say(text: &str) {
+    let mut out = std::io::stdout().lock();
+    let _ = writeln!(out, "{text}");
+    let _ = out.flush();
+}

@@ -1,0 +1,35 @@
+//! The commands that talk to running nodes: data through the etcd API, the cluster through the admin
+//! API. Each prints its answer and nothing else to standard output; failures go up as [`Failure`].
+
+mod connection;
+mod kv;
+mod lease;
+mod member;
+mod status;
+mod txn;
+mod txn_syntax;
+mod watch;
+
+use crate::cli::Command;
+use crate::failure::Failure;
+
+/// Runs a client command to its end.
+pub(crate) fn run(command: Command) -> Result<(), Failure> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(|error| Failure::new(format!("cannot start: {error}")))?;
+    runtime.block_on(async {
+        match command {
+            Command::Get(args) => Box::pin(kv::get(&args)).await,
+            Command::Put(args) => Box::pin(kv::put(&args)).await,
+            Command::Del(args) => Box::pin(kv::del(&args)).await,
+            Command::Watch(args) => Box::pin(watch::watch(&args)).await,
+            Command::Txn(args) => Box::pin(txn::txn(&args)).await,
+            Command::Lease(args) => Box::pin(lease::lease(&args)).await,
+            Command::Member(args) => Box::pin(member::member(&args)).await,
+            Command::Status(args) => Box::pin(status::status(&args)).await,
+            Command::Serve(_) | Command::Dev(_) => unreachable!("servers are started by wiring and dev"),
+        }
+    })
+}

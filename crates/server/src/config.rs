@@ -1,0 +1,490 @@
+//! From settings to a checked, immutable [`Config`].
+//!
+//! Everything that can be checked without touching disk or network is checked here, before anything
+//! starts, and all problems are reported together, each with what to do. What a `Config` holds is
+//! therefore usable as it is.
+//!
+//! Refused: any address that is not loopback, unless `insecure` says that is meant. Nothing is
+//! encrypted or authenticated yet, so whoever reaches such an address owns the data.
+
+use std::fmt;
+use std::net::{SocketAddr, ToSocketAddrs};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use tidelock_model::limits::{MEMBER_TEXT_BYTES_MAX, MEMBER_URLS_MAX, TXN_OPS_MAX, VALUE_BYTES_MAX};
+use tracing_subscriber::EnvFilter;
+
+use crate::admin_client::AdminUrl;
+use crate::failure::Failure;
+use crate::identity::Founder;
+use crate::settings::Settings;
+
+/// etcd's client port: its clients find us without being told.
+pub(crate) const CLIENT_LISTEN_DEFAULT: &str = "127.0.0.1:2379";
+/// etcd's peer port.
+pub(crate) const PEER_LISTEN_DEFAULT: &str = "127.0.0.1:2380";
+/// Our own port, for administration now and the native API later.
+pub(crate) const ADMIN_LISTEN_DEFAULT: &str = "127.0.0.1:7480";
+/// etcd's limit, which its clients are written for.
+const MAX_REQUEST_BYTES_DEFAULT: usize = 1_572_864;
+/// etcd's limit, which its clients are written for.
+const MAX_TXN_OPS_DEFAULT: usize = 128;
+const MAX_PROPOSALS_WAITING_DEFAULT: usize = 5_000;
+const MAX_WATCHERS_PER_STREAM_DEFAULT: usize = 10_000;
+/// Serving is cheap beside consensus and disk, which have threads of their own.
+const WORKER_THREADS_DEFAULT_MAX: usize = 4;
+/// Raft's rule of thumb is one order of magnitude; below five, one lost heartbeat is half an election.
+const ELECTION_PER_HEARTBEAT_MIN: u64 = 5;
+/// More voters than this only make writes slower.
+const FOUNDERS_MAX: usize = 9;
+
+/// Where this node's membership comes from if its data directory is empty.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Origin {
+    /// It founds a cluster of itself.
+    Alone,
+    /// It founds a cluster together with others; the list includes this node.
+    Founders(Vec<Founder>),
+    /// It joins a running cluster through these members.
+    Join(Vec<AdminUrl>),
+}
+
+/// How log lines look.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum LogFormat {
+    Text,
+    Json,
+}
+
+/// An address to listen on, and whether the user named it or it is our default.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Listen {
+    pub(crate) address: SocketAddr,
+    pub(crate) is_default: bool,
+}
+
+/// Checked settings.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Config {
+    pub(crate) name: String,
+    pub(crate) data_dir: PathBuf,
+    pub(crate) client_listen: Vec<Listen>,
+    /// `None`: what is listened on.
+    pub(crate) advertise_client_urls: Option<Vec<String>>,
+    pub(crate) peer_listen: Listen,
+    /// `None`: what is listened on.
+    pub(crate) peer_advertise: Option<String>,
+    pub(crate) admin_listen: Listen,
+    pub(crate) origin: Origin,
+    pub(crate) cluster_token: String,
+    pub(crate) heartbeat: Duration,
+    pub(crate) election_timeout: Duration,
+    pub(crate) request_timeout: Duration,
+    pub(crate) max_request_bytes: usize,
+    pub(crate) max_txn_ops: usize,
+    pub(crate) max_proposals_waiting: usize,
+    pub(crate) max_watchers_per_stream: usize,
+    pub(crate) worker_threads: usize,
+    pub(crate) log_level: String,
+    pub(crate) log_format: LogFormat,
+    /// Allowed but unwise; said once at start.
+    pub(crate) warnings: Vec<String>,
+}
+
+/// One thing wrong with the settings.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Problem {
+    setting: &'static str,
+    what: String,
+    fix: String,
+}
+
+impl fmt::Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "--{}: {}\n      {}", self.setting, self.what, self.fix)
+    }
+}
+
+impl Config {
+    /// Checks `settings`, with all problems in one failure.
+    pub(crate) fn check(settings: Settings) -> Result<Config, Failure> {
+        Config::check_all(settings).map_err(|problems| {
+            let list: String = problems.iter().map(|problem| format!("\n  - {problem}")).collect();
+            let count = problems.len();
+            let noun = if count == 1 { "setting needs" } else { "settings need" };
+            Failure::usage(format!("{count} {noun} attention, nothing was started:{list}"))
+        })
+    }
+
+    fn check_all(settings: Settings) -> Result<Config, Vec<Problem>> {
+        let mut checks = Checks { problems: Vec::new(), insecure: settings.insecure.unwrap_or(false) };
+        let name = checks.name(settings.name);
+        let cluster_token = settings.cluster_token.unwrap_or_else(|| "tidelock".into());
+        let origin = checks.origin(&name, settings.initial_cluster, settings.join);
+        let own_address = match &origin {
+            Origin::Founders(founders) => founders.iter().find(|founder| founder.name == name),
+            Origin::Alone | Origin::Join(_) => None,
+        }
+        .map(|founder| founder.peer_address.clone());
+        let client_listen = checks.client_listen(settings.client_listen);
+        let advertise_client_urls = checks.advertise_client_urls(settings.advertise_client_urls, &client_listen);
+        let peer_listen = checks.peer_listen(settings.peer_listen.as_deref(), own_address.as_deref());
+        let peer_advertise = checks.peer_advertise(settings.peer_advertise, own_address, peer_listen);
+        let admin_listen = checks.listen("admin-listen", settings.admin_listen.as_deref(), ADMIN_LISTEN_DEFAULT);
+        checks.distinct(&client_listen, peer_listen, admin_listen);
+        let heartbeat_ms = checks.within("heartbeat-ms", settings.heartbeat_ms, 100, 10, 10_000);
+        let election_ms = checks.within("election-ms", settings.election_ms, 1_000, 50, 120_000);
+        checks.timing(heartbeat_ms, election_ms);
+        let request_timeout_ms = checks.within("request-timeout-ms", settings.request_timeout_ms, 5_000, 100, 600_000);
+        let config = Config {
+            data_dir: checks.data_dir(settings.data_dir),
+            max_request_bytes: checks.count(
+                "max-request-bytes",
+                settings.max_request_bytes,
+                MAX_REQUEST_BYTES_DEFAULT,
+                1_024..=VALUE_BYTES_MAX,
+            ),
+            max_txn_ops: checks.count("max-txn-ops", settings.max_txn_ops, MAX_TXN_OPS_DEFAULT, 1..=TXN_OPS_MAX),
+            max_proposals_waiting: checks.count(
+                "max-proposals-waiting",
+                settings.max_proposals_waiting,
+                MAX_PROPOSALS_WAITING_DEFAULT,
+                1..=1_000_000,
+            ),
+            max_watchers_per_stream: checks.count(
+                "max-watchers-per-stream",
+                settings.max_watchers_per_stream,
+                MAX_WATCHERS_PER_STREAM_DEFAULT,
+                1..=1_000_000,
+            ),
+            worker_threads: checks.count("worker-threads", settings.worker_threads, worker_threads_default(), 1..=256),
+            log_level: checks.log_level(settings.log_level),
+            log_format: checks.log_format(settings.log_format.as_deref()),
+            warnings: warnings(&origin, checks.insecure),
+            name,
+            client_listen,
+            advertise_client_urls,
+            peer_listen,
+            peer_advertise,
+            admin_listen,
+            origin,
+            cluster_token,
+            heartbeat: Duration::from_millis(heartbeat_ms),
+            election_timeout: Duration::from_millis(election_ms),
+            request_timeout: Duration::from_millis(request_timeout_ms),
+        };
+        if checks.problems.is_empty() { Ok(config) } else { Err(checks.problems) }
+    }
+}
+
+fn worker_threads_default() -> usize {
+    std::thread::available_parallelism().map_or(1, |cores| cores.get().min(WORKER_THREADS_DEFAULT_MAX))
+}
+
+fn warnings(origin: &Origin, insecure: bool) -> Vec<String> {
+    let mut warnings = Vec::new();
+    if let Origin::Founders(founders) = origin
+        && founders.len().is_multiple_of(2)
+    {
+        let (count, fewer) = (founders.len(), founders.len() - 1);
+        warnings
+            .push(format!("a cluster of {count} survives no more failures than one of {fewer}; use 1, 3 or 5 members"));
+    }
+    if insecure {
+        warnings.push(
+            "--insecure is set: traffic is neither encrypted nor authenticated; keep it on a network you trust"
+                .to_owned(),
+        );
+    }
+    warnings
+}
+
+/// Collects problems instead of stopping at the first. A check that finds one answers with something
+/// harmless so that the others can go on; no `Config` comes of it.
+struct Checks {
+    problems: Vec<Problem>,
+    insecure: bool,
+}
+
+impl Checks {
+    fn problem(&mut self, setting: &'static str, what: impl Into<String>, fix: impl Into<String>) {
+        self.problems.push(Problem { setting, what: what.into(), fix: fix.into() });
+    }
+
+    fn name(&mut self, name: Option<String>) -> String {
+        let name = name.unwrap_or_else(|| "tidelock".into());
+        if let Err(why) = check_name(&name) {
+            self.problem("name", format!("{name:?} {why}"), "use letters, digits, '.', '_' and '-'");
+        }
+        name
+    }
+
+    fn data_dir(&mut self, data_dir: Option<PathBuf>) -> PathBuf {
+        let data_dir = data_dir.unwrap_or_else(|| "tidelock-data".into());
+        if data_dir.as_os_str().is_empty() {
+            self.problem("data-dir", "is empty", "give a directory; it is created if it does not exist");
+        } else if data_dir.exists() && !data_dir.is_dir() {
+            let what = format!("{} is not a directory", data_dir.display());
+            self.problem("data-dir", what, "give a directory; it is created if it does not exist");
+        }
+        data_dir
+    }
+
+    fn origin(&mut self, name: &str, founders: Option<Vec<String>>, join: Option<Vec<String>>) -> Origin {
+        let founders = founders.filter(|list| !list.is_empty());
+        let join = join.filter(|list| !list.is_empty());
+        match (founders, join) {
+            (None, None) => Origin::Alone,
+            (Some(founders), None) => Origin::Founders(self.founders(name, &founders)),
+            (None, Some(urls)) => Origin::Join(self.join(&urls)),
+            (Some(_), Some(_)) => {
+                self.problem(
+                    "join",
+                    "cannot be combined with --initial-cluster",
+                    "keep --initial-cluster to found a new cluster, or --join to enter a running one",
+                );
+                Origin::Alone
+            }
+        }
+    }
+
+    fn founders(&mut self, name: &str, list: &[String]) -> Vec<Founder> {
+        const SETTING: &str = "initial-cluster";
+        const SHAPE: &str = "write it as a=host:port,b=host:port,c=host:port";
+        let mut founders: Vec<Founder> = Vec::new();
+        for item in list {
+            let Some((name, address)) = item.split_once('=') else {
+                self.problem(SETTING, format!("{item:?} has no '='"), SHAPE);
+                continue;
+            };
+            let (name, address) = (name.trim(), without_scheme(address.trim()));
+            if let Err(why) = check_name(name).and_then(|()| check_host_port(address, false)) {
+                self.problem(SETTING, format!("{item:?} {why}"), SHAPE);
+            }
+            if founders.iter().any(|other| other.name == name || other.peer_address == address) {
+                self.problem(SETTING, format!("{item:?} repeats a name or an address"), "list every member once");
+            }
+            founders.push(Founder { name: name.to_owned(), peer_address: address.to_owned() });
+        }
+        if founders.len() > FOUNDERS_MAX {
+            let what = format!("lists {} members; more than {FOUNDERS_MAX} only slow writes down", founders.len());
+            self.problem(SETTING, what, "found 3 or 5 members");
+        }
+        if !founders.iter().any(|founder| founder.name == name) {
+            let what = format!("does not list this node, {name:?}");
+            self.problem(SETTING, what, "add it to the list, or set --name to the entry that is meant");
+        }
+        founders
+    }
+
+    fn join(&mut self, urls: &[String]) -> Vec<AdminUrl> {
+        let mut parsed = Vec::new();
+        for url in urls {
+            match AdminUrl::parse(url) {
+                Ok(url) => parsed.push(url),
+                Err(why) => {
+                    let fix = "give the admin URL of a running member, such as http://10.0.0.1:7480";
+                    self.problem("join", format!("{url:?} {why}"), fix);
+                }
+            }
+        }
+        parsed
+    }
+
+    fn listen(&mut self, setting: &'static str, given: Option<&str>, default: &str) -> Listen {
+        let listen = |address| Listen { address, is_default: given.is_none() };
+        let text = without_scheme(given.unwrap_or(default));
+        if let Err(why) = check_host_port(text, true) {
+            self.problem(setting, format!("{text:?} {why}"), format!("write it like {default}"));
+            return listen(SocketAddr::from(([127, 0, 0, 1], 0)));
+        }
+        let Some(address) = text.to_socket_addrs().ok().and_then(|mut found| found.next()) else {
+            let fix = "use an IP address of this machine, or a name that resolves to one";
+            self.problem(setting, format!("the host of {text:?} cannot be resolved"), fix);
+            return listen(SocketAddr::from(([127, 0, 0, 1], 0)));
+        };
+        if !address.ip().is_loopback() && !self.insecure {
+            self.problem(
+                setting,
+                format!("{text} can be reached from other machines, and nothing is encrypted or authenticated yet"),
+                "listen on 127.0.0.1, or add --insecure if the network is trusted (TLS comes later)",
+            );
+        }
+        listen(address)
+    }
+
+    fn client_listen(&mut self, given: Option<Vec<String>>) -> Vec<Listen> {
+        match given.filter(|list| !list.is_empty()) {
+            None => vec![self.listen("client-listen", None, CLIENT_LISTEN_DEFAULT)],
+            Some(list) => {
+                if list.len() > MEMBER_URLS_MAX {
+                    self.problem(
+                        "client-listen",
+                        "lists too many addresses",
+                        format!("give at most {MEMBER_URLS_MAX}"),
+                    );
+                }
+                list.iter().map(|text| self.listen("client-listen", Some(text), CLIENT_LISTEN_DEFAULT)).collect()
+            }
+        }
+    }
+
+    fn advertise_client_urls(&mut self, given: Option<Vec<String>>, listen: &[Listen]) -> Option<Vec<String>> {
+        const SETTING: &str = "advertise-client-urls";
+        let Some(urls) = given.filter(|urls| !urls.is_empty()) else {
+            if listen.iter().any(|listen| listen.address.ip().is_unspecified()) {
+                let what = "must be given when listening on every address: clients cannot dial 0.0.0.0";
+                self.problem(SETTING, what, "give the URL clients reach this node at, such as http://10.0.0.1:2379");
+            }
+            return None;
+        };
+        for url in &urls {
+            let checked = match url.strip_prefix("http://") {
+                Some(rest) => check_host_port(rest, false),
+                None if url.starts_with("https://") => Err("asks for TLS, which comes later".into()),
+                None => Err("does not begin with http://".into()),
+            };
+            if let Err(why) = checked {
+                self.problem(SETTING, format!("{url:?} {why}"), "write it like http://10.0.0.1:2379");
+            }
+        }
+        if urls.len() > MEMBER_URLS_MAX {
+            self.problem(SETTING, "lists too many URLs", format!("give at most {MEMBER_URLS_MAX}"));
+        }
+        Some(urls)
+    }
+
+    fn peer_listen(&mut self, given: Option<&str>, own_address: Option<&str>) -> Listen {
+        self.listen("peer-listen", given.or(own_address), PEER_LISTEN_DEFAULT)
+    }
+
+    fn peer_advertise(&mut self, given: Option<String>, own: Option<String>, listen: Listen) -> Option<String> {
+        const SETTING: &str = "peer-advertise";
+        let given = given.map(|text| without_scheme(&text).to_owned());
+        if let Some(text) = &given
+            && let Err(why) = check_host_port(text, false)
+        {
+            self.problem(SETTING, format!("{text:?} {why}"), "write it like 10.0.0.1:2380");
+        }
+        if let (Some(given), Some(own)) = (&given, &own)
+            && given != own
+        {
+            let what = format!("is {given}, but --initial-cluster says {own}");
+            self.problem(SETTING, what, "make them equal, or leave --peer-advertise out");
+        }
+        let advertised = own.or(given);
+        if advertised.is_none() && listen.address.ip().is_unspecified() {
+            let what = "must be given when listening on every address: peers cannot dial 0.0.0.0";
+            self.problem(SETTING, what, "give the address members reach this node at, such as 10.0.0.1:2380");
+        }
+        advertised
+    }
+
+    fn distinct(&mut self, clients: &[Listen], peer: Listen, admin: Listen) {
+        let named = clients
+            .iter()
+            .map(|listen| ("client-listen", *listen))
+            .chain([("peer-listen", peer), ("admin-listen", admin)]);
+        let mut seen: Vec<SocketAddr> = Vec::new();
+        for (setting, listen) in named {
+            // Port 0 asks the system for a free port, a different one each time.
+            if listen.address.port() != 0 && seen.contains(&listen.address) {
+                let what = format!("{} is already used by another listener of this node", listen.address);
+                self.problem(setting, what, "give every listener an address of its own");
+            }
+            seen.push(listen.address);
+        }
+    }
+
+    fn within(&mut self, setting: &'static str, given: Option<u64>, default: u64, min: u64, max: u64) -> u64 {
+        let value = given.unwrap_or(default);
+        if value < min || value > max {
+            self.problem(setting, format!("{value} is out of bounds"), format!("give a number from {min} to {max}"));
+        }
+        value
+    }
+
+    fn count(
+        &mut self,
+        setting: &'static str,
+        given: Option<usize>,
+        default: usize,
+        bounds: std::ops::RangeInclusive<usize>,
+    ) -> usize {
+        let value = given.unwrap_or(default);
+        if !bounds.contains(&value) {
+            let fix = format!("give a number from {} to {}", bounds.start(), bounds.end());
+            self.problem(setting, format!("{value} is out of bounds"), fix);
+        }
+        value
+    }
+
+    fn timing(&mut self, heartbeat_ms: u64, election_ms: u64) {
+        let min = heartbeat_ms.saturating_mul(ELECTION_PER_HEARTBEAT_MIN);
+        if election_ms < min {
+            let what =
+                format!("{election_ms} is less than {ELECTION_PER_HEARTBEAT_MIN} heartbeats of {heartbeat_ms} ms");
+            self.problem("election-ms", what, format!("set it to {min} or more, or lower --heartbeat-ms"));
+        }
+    }
+
+    fn log_level(&mut self, level: Option<String>) -> String {
+        let level = level.unwrap_or_else(|| "info".into());
+        if let Err(error) = EnvFilter::try_new(&level) {
+            let fix = "give error, warn, info, debug or trace, or a filter like info,tidelock_node=debug";
+            self.problem("log-level", format!("{level:?} is not a filter: {error}"), fix);
+        }
+        level
+    }
+
+    fn log_format(&mut self, format: Option<&str>) -> LogFormat {
+        match format {
+            None | Some("text") => LogFormat::Text,
+            Some("json") => LogFormat::Json,
+            Some(other) => {
+                self.problem("log-format", format!("{other:?} is not a format"), "give text or json");
+                LogFormat::Text
+            }
+        }
+    }
+}
+
+fn check_name(name: &str) -> Result<(), String> {
+    let allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
+    if name.is_empty() {
+        Err("has an empty name".into())
+    } else if name.len() > MEMBER_TEXT_BYTES_MAX.min(255) {
+        Err("has a name longer than 255 bytes".into())
+    } else if !name.chars().all(allowed) {
+        Err("has characters in its name that are not letters, digits, '.', '_' or '-'".into())
+    } else {
+        Ok(())
+    }
+}
+
+/// People coming from etcd write addresses as URLs; the scheme adds nothing while there is one.
+fn without_scheme(text: &str) -> &str {
+    text.strip_prefix("http://").unwrap_or(text).trim_end_matches('/')
+}
+
+/// Whether `text` is `host:port`; port 0 only where the system may choose one.
+pub(crate) fn check_host_port(text: &str, port_zero_allowed: bool) -> Result<(), String> {
+    let Some((host, port)) = text.rsplit_once(':') else { return Err("has no port".into()) };
+    if host.is_empty() {
+        return Err("has no host".into());
+    }
+    let bracketed = host.starts_with('[') && host.ends_with(']');
+    if !bracketed && (host.contains(':') || host.contains('/') || host.contains(char::is_whitespace)) {
+        return Err("is not host:port (put IPv6 addresses in brackets)".into());
+    }
+    match port.parse::<u16>() {
+        Ok(0) if !port_zero_allowed => Err("has port 0, which nobody can dial".into()),
+        Ok(_) => Ok(()),
+        Err(_) => Err(format!("has no port number but {port:?}")),
+    }
+}
+
+#[cfg(test)]
+#[path = "config_tests.rs"]
+mod tests;

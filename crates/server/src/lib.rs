@@ -1,0 +1,100 @@
+//! The one binary of Tidelock: a node, and the commands to work with one.
+//!
+//! Reading order: [`run`] picks a command from `cli`; `settings` and `config` turn what the user said
+//! into something checked; `wiring` starts a node from it and is the only file that knows the node and
+//! the faces; `commands` talk to running nodes over the network, like any client.
+
+mod admin;
+mod admin_api;
+mod admin_client;
+mod announce;
+mod cli;
+mod commands;
+mod config;
+mod dev;
+mod failure;
+mod identity;
+mod listeners;
+mod membership;
+mod metrics;
+mod output;
+mod settings;
+mod signals;
+mod wiring;
+
+use std::process::ExitCode;
+
+use clap::Parser as _;
+
+use crate::cli::{Cli, Command, ServeArgs};
+use crate::config::Config;
+use crate::failure::Failure;
+use crate::listeners::Ports;
+use crate::settings::Settings;
+
+/// Runs the program with the arguments it was started with. Exit codes: 0 done, 1 it failed, 2 it was
+/// asked for wrongly.
+#[must_use]
+pub fn run() -> ExitCode {
+    match dispatch(Cli::parse()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            if !failure.is_silent() {
+                eprintln!("{failure}");
+            }
+            failure.exit_code()
+        }
+    }
+}
+
+fn dispatch(cli: Cli) -> Result<(), Failure> {
+    match cli.command {
+        None => run_embedded(cli.data_dir),
+        Some(Command::Serve(args)) => serve(*args),
+        Some(Command::Dev(args)) => dev::run(&args),
+        Some(command) => commands::run(command),
+    }
+}
+
+fn serve(args: ServeArgs) -> Result<(), Failure> {
+    let file = match &args.config {
+        Some(path) => Settings::from_file(path)?,
+        None => Settings::default(),
+    };
+    let settings = args.settings.over(file);
+    let config = Config::check(settings.clone())?;
+    if args.check {
+        return print_settings(&settings, &config);
+    }
+    let options = wiring::Options {
+        ports: Ports::AsConfigured,
+        stop_when_stdin_ends: args.stop_when_stdin_ends,
+        greet_single_node: false,
+    };
+    wiring::run(&config, &options)
+}
+
+fn print_settings(settings: &Settings, config: &Config) -> Result<(), Failure> {
+    let given =
+        toml::to_string(settings).map_err(|error| Failure::new(format!("cannot print the settings: {error}")))?;
+    let printer = output::Printer::new(cli::Output::Text);
+    for warning in &config.warnings {
+        eprintln!("warning: {warning}");
+    }
+    printer.line("# These settings are in order; what is not listed has its default.")?;
+    Ok(printer.line(given.trim_end())?)
+}
+
+/// A single node on loopback, for whoever typed `tidelock` to see what happens. `TIDELOCK_*` variables
+/// count here too.
+fn run_embedded(data_dir: Option<std::path::PathBuf>) -> Result<(), Failure> {
+    let Some(Command::Serve(from_environment)) = Cli::parse_from(["tidelock", "serve"]).command else {
+        unreachable!("`tidelock serve` is the serve command");
+    };
+    // The greeting is for a person; log lines between its lines would only be in the way.
+    let quiet = Settings { log_level: Some("warn".into()), ..Settings::default() };
+    let settings = Settings { data_dir, ..Settings::default() }.over(from_environment.settings).over(quiet);
+    let options =
+        wiring::Options { ports: Ports::FreeIfDefaultTaken, stop_when_stdin_ends: false, greet_single_node: true };
+    wiring::run(&Config::check(settings)?, &options)
+}

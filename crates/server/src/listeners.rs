@@ -1,0 +1,149 @@
+//! Opening the ports, all of them before anything else starts: a taken port is the most common reason
+//! for not starting, and must not leave half a node behind.
+
+use std::io::ErrorKind;
+use std::net::{SocketAddr, TcpListener};
+
+use crate::config::{Config, Listen};
+use crate::failure::Failure;
+
+/// What to do about a taken port.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Ports {
+    /// Refuse to start.
+    AsConfigured,
+    /// If nobody asked for that port, take a free one.
+    FreeIfDefaultTaken,
+}
+
+/// Open ports.
+#[derive(Debug)]
+pub(crate) struct Listeners {
+    pub(crate) clients: Vec<TcpListener>,
+    pub(crate) peer: TcpListener,
+    pub(crate) admin: TcpListener,
+}
+
+/// Where this node can be reached, as it tells others.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Addresses {
+    pub(crate) client_urls: Vec<String>,
+    pub(crate) peer_address: String,
+    pub(crate) admin_url: String,
+}
+
+impl Listeners {
+    /// Opens all ports, or says which one cannot be opened and what to do.
+    pub(crate) fn bind(config: &Config, ports: Ports) -> Result<Listeners, Failure> {
+        let clients = config
+            .client_listen
+            .iter()
+            .map(|listen| bind("client-listen", *listen, ports))
+            .collect::<Result<_, _>>()?;
+        let peer = bind("peer-listen", config.peer_listen, ports)?;
+        let admin = bind("admin-listen", config.admin_listen, ports)?;
+        Ok(Listeners { clients, peer, admin })
+    }
+
+    /// What to tell others, from what was opened and what was configured.
+    pub(crate) fn addresses(&self, config: &Config) -> Result<Addresses, Failure> {
+        let bound: Vec<SocketAddr> = self.clients.iter().map(local_address).collect::<Result<_, _>>()?;
+        let client_urls = match &config.advertise_client_urls {
+            Some(urls) => urls.clone(),
+            None => bound.iter().map(|address| format!("http://{address}")).collect(),
+        };
+        let peer_address = match &config.peer_advertise {
+            Some(address) => address.clone(),
+            None => local_address(&self.peer)?.to_string(),
+        };
+        let admin_url = format!("http://{}", local_address(&self.admin)?);
+        Ok(Addresses { client_urls, peer_address, admin_url })
+    }
+}
+
+fn local_address(listener: &TcpListener) -> Result<SocketAddr, Failure> {
+    listener.local_addr().map_err(|error| Failure::new(format!("cannot tell an open port's address: {error}")))
+}
+
+fn bind(setting: &str, listen: Listen, ports: Ports) -> Result<TcpListener, Failure> {
+    let address = listen.address;
+    let listener = match TcpListener::bind(address) {
+        Err(error)
+            if error.kind() == ErrorKind::AddrInUse && listen.is_default && ports == Ports::FreeIfDefaultTaken =>
+        {
+            let listener = TcpListener::bind(SocketAddr::new(address.ip(), 0));
+            if let Some(instead) = listener.as_ref().ok().and_then(|listener| listener.local_addr().ok()) {
+                println!("port {} is taken, using {} instead (--{setting})", address.port(), instead.port());
+            }
+            listener
+        }
+        other => other,
+    };
+    let listener = listener.map_err(|error| cannot_listen(setting, address, &error))?;
+    listener.set_nonblocking(true).map_err(|error| cannot_listen(setting, address, &error))?;
+    Ok(listener)
+}
+
+fn cannot_listen(setting: &str, address: SocketAddr, error: &std::io::Error) -> Failure {
+    let failure = Failure::new(format!("cannot listen on {address} (--{setting}): {error}"));
+    match error.kind() {
+        ErrorKind::AddrInUse => failure.hint(format!(
+            "another program has port {port} (`ss -ltnp 'sport = :{port}'` shows which); stop it or choose another --{setting}",
+            port = address.port()
+        )),
+        ErrorKind::AddrNotAvailable => {
+            failure.hint(format!("{} is not an address of this machine; choose one that is", address.ip()))
+        }
+        ErrorKind::PermissionDenied => failure.hint("ports below 1024 need privileges; choose a higher one"),
+        _ => failure,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::settings::Settings;
+
+    fn config(toml: &str) -> Config {
+        Config::check(Settings::from_toml(toml).unwrap()).unwrap()
+    }
+
+    fn taken() -> (TcpListener, SocketAddr) {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        (listener, address)
+    }
+
+    /// A port the operator named must never be swapped for another: clients would not find the node.
+    #[test]
+    fn a_taken_port_that_was_asked_for_is_an_error_that_names_it() {
+        let (_held, address) = taken();
+        for ports in [Ports::AsConfigured, Ports::FreeIfDefaultTaken] {
+            let failure = bind("client-listen", Listen { address, is_default: false }, ports).unwrap_err().to_string();
+            assert!(failure.contains(&address.to_string()) && failure.contains("--client-listen"), "{failure}");
+        }
+    }
+
+    /// Trying Tidelock beside a running etcd must work at the first attempt.
+    #[test]
+    fn a_taken_default_port_is_replaced_by_a_free_one_when_that_is_allowed() {
+        let (_held, address) = taken();
+        let listen = Listen { address, is_default: true };
+        let instead = bind("client-listen", listen, Ports::FreeIfDefaultTaken).unwrap().local_addr().unwrap();
+        assert_ne!(instead.port(), address.port());
+        assert!(bind("client-listen", listen, Ports::AsConfigured).is_err());
+    }
+
+    /// What is advertised must be dialable: the port that was really opened, unless told otherwise.
+    #[test]
+    fn the_addresses_told_to_others_are_those_really_opened() {
+        let config = config(
+            "client-listen = ['127.0.0.1:0']\npeer-listen = '127.0.0.1:0'\nadmin-listen = '127.0.0.1:0'\n\
+             peer-advertise = '10.0.0.1:2380'",
+        );
+        let listeners = Listeners::bind(&config, Ports::AsConfigured).unwrap();
+        let addresses = listeners.addresses(&config).unwrap();
+        assert_eq!(addresses.client_urls, [format!("http://{}", listeners.clients[0].local_addr().unwrap())]);
+        assert_eq!(addresses.peer_address, "10.0.0.1:2380");
+    }
+}

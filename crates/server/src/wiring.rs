@@ -1,0 +1,276 @@
+//! Putting a node together: ports, the node itself, the etcd face, the admin address; and taking it
+//! apart again in order. The only file that knows both the node and the faces.
+//!
+//! Order of starting: ports (so that a taken one leaves nothing behind), membership, node, faces, and
+//! the ready line only after a read that needs a majority has succeeded. Order of stopping: new
+//! connections are refused, leadership is handed over, files are closed, connections are cut. A second
+//! signal ends the process at once, which is as safe as a crash: what was acknowledged is on disk.
+
+use std::io::Read;
+use std::net::TcpListener;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tidelock_coordinator::Coordinator;
+use tidelock_face_etcd::{EtcdFace, FaceConfig};
+use tidelock_node::{Bootstrap, Identity, Node, NodeConfig, NodeLimits, StopReason, existing_identity};
+use tokio::runtime::Runtime;
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+
+use crate::admin::{self, Admin};
+use crate::announce;
+use crate::config::{Config, Origin};
+use crate::failure::Failure;
+use crate::identity::{Founder, Founding};
+use crate::listeners::{Addresses, Listeners, Ports};
+use crate::membership;
+use crate::signals::Signals;
+
+/// How long the node may take to hand over leadership and close its files.
+const NODE_STOP_PATIENCE: Duration = Duration::from_secs(10);
+/// How long connections get to end by themselves once the node has stopped.
+const CONNECTIONS_STOP_PATIENCE: Duration = Duration::from_secs(1);
+
+/// How to run, beside what is configured.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Options {
+    /// What to do about taken ports.
+    pub(crate) ports: Ports,
+    /// Stop when standard input ends.
+    pub(crate) stop_when_stdin_ends: bool,
+    /// Greet the person who started a single node by hand.
+    pub(crate) greet_single_node: bool,
+}
+
+/// Why a node stopped serving.
+enum Ended {
+    /// Somebody asked for it.
+    Asked,
+    /// The node cannot go on.
+    ByItself(StopReason),
+}
+
+/// Runs a node until it is told to stop or cannot go on.
+pub(crate) fn run(config: &Config, options: &Options) -> Result<(), Failure> {
+    announce::start_logging(config);
+    let listeners = Listeners::bind(config, options.ports)?;
+    let addresses = listeners.addresses(config)?;
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(config.worker_threads)
+        .thread_name("tidelock-serve")
+        .enable_all()
+        .build()
+        .map_err(|error| Failure::new(format!("cannot start threads: {error}")))?;
+    let node_config = node_config(config, &addresses, &runtime)?;
+    let Listeners { clients, peer, admin } = listeners;
+    let node =
+        Node::start(node_config, peer, runtime.handle().clone()).map_err(|error| start_failure(config, &error))?;
+    if options.greet_single_node {
+        announce::greet_single_node(config, &addresses);
+    }
+    let outcome = runtime.block_on(Box::pin(serve(config, options, &addresses, node, clients, admin)));
+    runtime.shutdown_timeout(CONNECTIONS_STOP_PATIENCE);
+    outcome
+}
+
+/// What the node needs to know. Asks the cluster to be added if this node is to join one.
+fn node_config(config: &Config, addresses: &Addresses, runtime: &Runtime) -> Result<NodeConfig, Failure> {
+    let existing = existing_identity(&config.data_dir).map_err(|error| start_failure(config, &error))?;
+    Ok(NodeConfig {
+        name: config.name.clone(),
+        data_dir: config.data_dir.clone(),
+        client_urls: addresses.client_urls.clone(),
+        bootstrap: bootstrap(config, addresses, existing.as_ref(), runtime)?,
+        heartbeat: config.heartbeat,
+        election_timeout: config.election_timeout,
+        request_timeout: config.request_timeout,
+        limits: NodeLimits { proposals_waiting: config.max_proposals_waiting, ..NodeLimits::default() },
+    })
+}
+
+fn bootstrap(
+    config: &Config,
+    addresses: &Addresses,
+    existing: Option<&Identity>,
+    runtime: &Runtime,
+) -> Result<Bootstrap, Failure> {
+    let founders = match (&config.origin, existing) {
+        (Origin::Join(_), Some(Identity { cluster, node, first_members })) => {
+            return Ok(Bootstrap::Join { cluster: *cluster, node: *node, members: first_members.clone() });
+        }
+        (Origin::Join(urls), None) => {
+            let joined = runtime.block_on(membership::join(urls, &addresses.peer_address))?;
+            return Ok(Bootstrap::Join { cluster: joined.cluster, node: joined.node, members: joined.members });
+        }
+        (Origin::Founders(founders), _) => founders.clone(),
+        (Origin::Alone, _) => {
+            vec![Founder { name: config.name.clone(), peer_address: addresses.peer_address.clone() }]
+        }
+    };
+    let founding = Founding::derive(&config.cluster_token, &founders);
+    if let (Some(existing), Origin::Founders(_)) = (existing, &config.origin)
+        && existing.cluster != founding.cluster
+    {
+        tracing::warn!(
+            cluster = %format_args!("{:x}", existing.cluster),
+            "the data directory already belongs to another cluster than --initial-cluster describes; the directory counts"
+        );
+    }
+    let node = founding
+        .member(&config.name)
+        .map(|member| member.id)
+        .ok_or_else(|| Failure::usage(format!("--initial-cluster does not list this node, {:?}", config.name)))?;
+    Ok(Bootstrap::Found { cluster: founding.cluster, node, members: founding.members })
+}
+
+fn start_failure(config: &Config, error: &dyn std::error::Error) -> Failure {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(deeper) = cause {
+        text = format!("{text}: {deeper}");
+        cause = deeper.source();
+    }
+    Failure::new(format!("the node cannot start from {}: {text}", config.data_dir.display())).hint(
+        "if another node uses the directory, stop it or choose another --data-dir; if the disk is damaged, \
+         remove this member, and let it join again with an empty --data-dir",
+    )
+}
+
+async fn serve(
+    config: &Config,
+    options: &Options,
+    addresses: &Addresses,
+    node: Node,
+    clients: Vec<TcpListener>,
+    admin: TcpListener,
+) -> Result<(), Failure> {
+    let mut signals = Signals::listen()?;
+    let (stop, stopping) = watch::channel(false);
+    let coordinator = node.coordinator();
+    let id = node.identity().node;
+    let mut serving = JoinSet::new();
+    serve_etcd(config, &coordinator, clients, &stopping, &mut serving)?;
+    serve_admin(config, &coordinator, admin, &stopping, &mut serving)?;
+
+    let publishing = membership::publish(coordinator.clone(), id, config.name.clone(), addresses.client_urls.clone());
+    let mut background = JoinSet::new();
+    background.spawn(publishing);
+    background.spawn(announce::say_when_ready(coordinator.clone(), addresses.clone()));
+    if let Origin::Join(urls) = &config.origin {
+        background.spawn(membership::seek_promotion(coordinator.clone(), urls.clone(), id));
+    }
+
+    let ended = tokio::select! {
+        () = signals.next() => Ended::Asked,
+        () = stdin_end(), if options.stop_when_stdin_ends => Ended::Asked,
+        reason = node.stopped() => Ended::ByItself(reason),
+    };
+    background.abort_all();
+    let _ = stop.send(true);
+    tokio::select! {
+        () = signals.next() => return Err(Failure::new("stopped at once, on a second signal")),
+        () = take_apart(node, serving) => {}
+    }
+    match ended {
+        Ended::Asked => {
+            tracing::info!("stopped");
+            Ok(())
+        }
+        Ended::ByItself(reason) => Err(stopped_by_itself(config, &reason)),
+    }
+}
+
+async fn take_apart(node: Node, mut serving: JoinSet<()>) {
+    tracing::info!("stopping");
+    if tokio::time::timeout(NODE_STOP_PATIENCE, node.shutdown()).await.is_err() {
+        tracing::warn!("the node did not stop within {NODE_STOP_PATIENCE:?}; leaving it as a crash would");
+    }
+    let draining = async { while serving.join_next().await.is_some() {} };
+    if tokio::time::timeout(CONNECTIONS_STOP_PATIENCE, draining).await.is_err() {
+        tracing::debug!("connections that did not end by themselves are cut");
+    }
+}
+
+fn stopped_by_itself(config: &Config, reason: &StopReason) -> Failure {
+    tracing::error!(%reason, "the node stopped by itself");
+    Failure::new(format!("the node stopped: {reason}")).hint(format!(
+        "if it was removed from the cluster, delete {} and --join again; if its disk failed, replace the disk and do the same",
+        config.data_dir.display()
+    ))
+}
+
+fn serve_etcd(
+    config: &Config,
+    coordinator: &Arc<dyn Coordinator>,
+    listeners: Vec<TcpListener>,
+    stopping: &watch::Receiver<bool>,
+    serving: &mut JoinSet<()>,
+) -> Result<(), Failure> {
+    let face = EtcdFace::new(coordinator.clone(), face_config(config));
+    for listener in listeners {
+        let listener = tokio_listener(listener)?;
+        let (face, stop) = (face.clone(), stopped(stopping.clone()));
+        serving.spawn(async move {
+            if let Err(error) = tidelock_face_etcd::serve(listener, face, stop).await {
+                tracing::error!(%error, "serving etcd clients ended");
+            }
+        });
+    }
+    Ok(())
+}
+
+fn face_config(config: &Config) -> FaceConfig {
+    let defaults = FaceConfig::default();
+    // A change of leader takes up to two election timeouts; a lease must outlive it.
+    let ttl_min = config.election_timeout.mul_f64(1.5).as_millis().div_ceil(1000).max(1);
+    let limits = tidelock_face_etcd::Limits {
+        request_bytes: config.max_request_bytes,
+        txn_ops: config.max_txn_ops,
+        lease_ttl_min_s: u32::try_from(ttl_min).unwrap_or(u32::MAX),
+        watchers_per_stream: config.max_watchers_per_stream,
+    };
+    FaceConfig { limits, leader_grace: config.election_timeout * 3, ..defaults }
+}
+
+fn serve_admin(
+    config: &Config,
+    coordinator: &Arc<dyn Coordinator>,
+    listener: TcpListener,
+    stopping: &watch::Receiver<bool>,
+    serving: &mut JoinSet<()>,
+) -> Result<(), Failure> {
+    let routes = admin::router(Admin { coordinator: coordinator.clone(), name: config.name.as_str().into() });
+    let listener = tokio_listener(listener)?;
+    let stop = stopped(stopping.clone());
+    serving.spawn(async move {
+        if let Err(error) = axum::serve(listener, routes).with_graceful_shutdown(stop).await {
+            tracing::error!(%error, "serving the admin address ended");
+        }
+    });
+    Ok(())
+}
+
+fn tokio_listener(listener: TcpListener) -> Result<tokio::net::TcpListener, Failure> {
+    tokio::net::TcpListener::from_std(listener)
+        .map_err(|error| Failure::new(format!("cannot serve an open port: {error}")))
+}
+
+/// Completes when the node is told to stop.
+async fn stopped(mut stopping: watch::Receiver<bool>) {
+    // An error means the sender is gone, which is the end too.
+    let _ = stopping.wait_for(|stop| *stop).await;
+}
+
+/// Completes when standard input ends. A thread of its own, because reading blocks; it ends with the
+/// process.
+async fn stdin_end() {
+    let (ended, end) = tokio::sync::oneshot::channel();
+    std::thread::spawn(move || {
+        let mut sink = [0; 1024];
+        let mut stdin = std::io::stdin().lock();
+        while matches!(stdin.read(&mut sink), Ok(1..)) {}
+        let _ = ended.send(());
+    });
+    let _ = end.await;
+}

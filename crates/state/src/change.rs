@@ -1,0 +1,101 @@
+//! The two ways a key changes, with everything that hangs on it: versions, leases, digest, events.
+//!
+//! Nothing here decides anything; whoever calls has checked that the change may be made (`txn`,
+//! `apply`). All changes of one command share a [`Revising`], which gives each its position.
+
+use tidelock_model::{Event, Key, KeyValue, PutLease, PutOp, PutValue, Record, RecordMeta, Revision};
+
+use crate::State;
+
+/// A revision in the making: consumed only if something changes.
+pub(crate) struct Revising<'a> {
+    revision: Revision,
+    next_sub: u32,
+    events: &'a mut Vec<Event>,
+}
+
+impl<'a> Revising<'a> {
+    /// Changes to `state` at its next revision.
+    pub(crate) fn new(state: &State, events: &'a mut Vec<Event>) -> Revising<'a> {
+        Revising { revision: state.revision.next(), next_sub: 0, events }
+    }
+
+    /// Makes the revision the store's, if anything changed.
+    pub(crate) fn finish(self, state: &mut State) {
+        if self.next_sub > 0 {
+            state.revision = self.revision;
+        }
+    }
+
+    fn take_sub(&mut self) -> u32 {
+        let sub = self.next_sub;
+        self.next_sub += 1;
+        sub
+    }
+}
+
+impl State {
+    /// Sets a key; returns the version replaced.
+    pub(crate) fn put_key(&mut self, revising: &mut Revising<'_>, put: PutOp) -> Option<KeyValue> {
+        let (revision, sub) = (revising.revision, revising.take_sub());
+        let old = self.keyspace.get(&put.key).cloned();
+        let old_meta = old.as_ref().map(|old| *old.record.meta());
+        let lease = match put.lease {
+            PutLease::Set(lease) => lease,
+            PutLease::Keep => old_meta.map_or_else(Default::default, |meta| meta.lease),
+        };
+        let meta = RecordMeta {
+            created: old_meta.map_or(revision, |meta| meta.created),
+            modified: revision,
+            version: old_meta.map_or(1, |meta| meta.version + 1),
+            lease,
+            sub,
+        };
+        let record = match &put.value {
+            PutValue::Set(value) => Record::new(meta, value),
+            PutValue::Keep => Record::new(meta, old.as_ref().map_or(&[], |old| old.record.value())),
+        };
+
+        // All versions of a key share one copy of it.
+        let key = old.as_ref().map_or(put.key, |old| old.key.clone());
+        let old_lease = old_meta.map_or_else(Default::default, |meta| meta.lease);
+        if old_lease != lease {
+            self.leases.detach(old_lease, &key);
+            self.leases.attach(lease, &key);
+        }
+        if let Some(old) = &old {
+            self.live_sum.subtract_key(old);
+        }
+        let item = KeyValue { key, record };
+        self.live_sum.add_key(&item);
+        self.keyspace.put(item.clone());
+        self.tell(revising, item, old.as_ref());
+        old
+    }
+
+    /// Deletes a key; returns what it was, or nothing if it did not exist.
+    pub(crate) fn delete_key(&mut self, revising: &mut Revising<'_>, key: &Key) -> Option<KeyValue> {
+        let (old, tombstone) = self.keyspace.delete(key, (revising.revision, revising.next_sub))?;
+        revising.take_sub();
+        self.leases.detach(old.record.meta().lease, key);
+        self.live_sum.subtract_key(&old);
+        self.tell(revising, KeyValue { key: old.key.clone(), record: tombstone }, Some(&old));
+        Some(old)
+    }
+
+    fn tell(&self, revising: &mut Revising<'_>, item: KeyValue, replaced: Option<&KeyValue>) {
+        let previous = match replaced {
+            // Changed before in this very revision: what watchers call previous is older than that.
+            Some(replaced) if replaced.record.meta().modified == revising.revision => {
+                self.keyspace.past_before(&item.key, (revising.revision, 0)).map(|item| item.record.clone())
+            }
+            Some(replaced) => Some(replaced.record.clone()),
+            // Deleted before in this very revision, perhaps.
+            None if item.record.meta().sub > 0 => {
+                self.keyspace.past_before(&item.key, (revising.revision, 0)).map(|item| item.record.clone())
+            }
+            None => None,
+        };
+        revising.events.push(Event { key: item.key, record: item.record, previous });
+    }
+}

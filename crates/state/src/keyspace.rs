@@ -1,0 +1,357 @@
+//! The multi-version index: which versions of which keys are held, and how they are found.
+//!
+//! Three trees hold the same 32-byte items, each version's record shared between them:
+//! - `live`: the latest version of every key that exists, by key;
+//! - `past`: superseded versions and deletions, by key and then position;
+//! - `history`: every change, by position, for watchers and for compaction.
+//!
+//! ```text
+//! put a=1 @2, put b=1 @3, put a=2 @4, delete b @5        live     a@4
+//!                                                        past     a@2  b@3  b@5(deleted)
+//!                                                        history  a@2  b@3  a@4  b@5
+//! ```
+//!
+//! Reading now takes `live` alone. Reading at revision R looks at `live` first and otherwise seeks the
+//! greatest position up to R in `past`: a key with a million versions costs as much as one with two.
+//!
+//! Invariants: a version is in exactly one of `live` and `past`; whatever is visible at a revision not
+//! yet swept is held, and so is every change since; `data_bytes` is the sum over `live` and `past`.
+//! Whether a revision may be read is for the callers to check against `compacted`; presence here
+//! means nothing, since sweeping runs behind compaction.
+
+use std::cmp::Ordering;
+use std::iter::Peekable;
+
+use tidelock_model::{Key, KeyRange, KeyValue, Record, Revision};
+
+use crate::tree::{Iter, Order, Tree};
+
+/// Revision and place within it: orders all changes.
+pub(crate) type Position = (Revision, u32);
+
+/// After every position there is.
+pub(crate) const POSITION_END: Position = (Revision(u64::MAX), u32::MAX);
+
+pub(crate) struct ByKey;
+impl Order for ByKey {
+    type Item = KeyValue;
+    type Pivot = Key;
+    type Probe<'a> = &'a Key;
+    fn probe(item: &KeyValue) -> &Key {
+        &item.key
+    }
+    fn pivot(item: &KeyValue) -> Key {
+        item.key.clone()
+    }
+    fn compare(item: &KeyValue, probe: &Key) -> Ordering {
+        item.key.cmp(probe)
+    }
+    fn compare_pivot(pivot: &Key, probe: &Key) -> Ordering {
+        pivot.cmp(probe)
+    }
+}
+
+pub(crate) struct ByKeyAndPosition;
+impl Order for ByKeyAndPosition {
+    type Item = KeyValue;
+    type Pivot = (Key, Position);
+    type Probe<'a> = (&'a Key, Position);
+    fn probe(item: &KeyValue) -> (&Key, Position) {
+        (&item.key, item.record.position())
+    }
+    fn pivot(item: &KeyValue) -> (Key, Position) {
+        (item.key.clone(), item.record.position())
+    }
+    fn compare(item: &KeyValue, (key, position): (&Key, Position)) -> Ordering {
+        // The record is another cache line away; most comparisons are decided by the key.
+        item.key.cmp(key).then_with(|| item.record.position().cmp(&position))
+    }
+    fn compare_pivot(pivot: &(Key, Position), (key, position): (&Key, Position)) -> Ordering {
+        pivot.0.cmp(key).then_with(|| pivot.1.cmp(&position))
+    }
+}
+
+pub(crate) struct ByPosition;
+impl Order for ByPosition {
+    type Item = KeyValue;
+    type Pivot = Position;
+    type Probe<'a> = Position;
+    fn probe(item: &KeyValue) -> Position {
+        item.record.position()
+    }
+    fn pivot(item: &KeyValue) -> Position {
+        item.record.position()
+    }
+    fn compare(item: &KeyValue, probe: Position) -> Ordering {
+        item.record.position().cmp(&probe)
+    }
+    fn compare_pivot(pivot: &Position, probe: Position) -> Ordering {
+        pivot.cmp(&probe)
+    }
+}
+
+pub(crate) struct Keyspace {
+    live: Tree<ByKey>,
+    past: Tree<ByKeyAndPosition>,
+    history: Tree<ByPosition>,
+    /// Revision of the newest version held: reading at or after it needs `live` alone.
+    changed: Revision,
+    /// What may have been removed by sweeping: versions superseded before this revision.
+    swept: Revision,
+    data_bytes: u64,
+}
+
+impl Keyspace {
+    pub(crate) fn new() -> Keyspace {
+        Keyspace {
+            live: Tree::new(),
+            past: Tree::new(),
+            history: Tree::new(),
+            changed: Revision(0),
+            swept: Revision(0),
+            data_bytes: 0,
+        }
+    }
+
+    pub(crate) fn live_len(&self) -> usize {
+        self.live.len()
+    }
+
+    pub(crate) fn data_bytes(&self) -> u64 {
+        self.data_bytes
+    }
+
+    /// Below this revision reads could miss versions that were swept already.
+    pub(crate) fn swept(&self) -> Revision {
+        self.swept
+    }
+
+    /// The version of `key` that exists now.
+    pub(crate) fn get(&self, key: &Key) -> Option<&KeyValue> {
+        self.live.get(key)
+    }
+
+    /// The keys of `range` that exist now, in order.
+    pub(crate) fn live_range(&self, range: &KeyRange) -> impl Iterator<Item = &KeyValue> {
+        // Counting first is cheaper than comparing every key with the end.
+        let count = self.live.count_range(&range.start, &range.end);
+        self.live.iter_from(&range.start).take(count)
+    }
+
+    /// Makes `item` the current version of its key; the one it replaces becomes past.
+    pub(crate) fn put(&mut self, item: KeyValue) {
+        self.changed = item.record.meta().modified;
+        self.data_bytes += held_bytes(&item);
+        self.history.push_last(item.clone());
+        if let Some(replaced) = self.live.insert(item) {
+            self.past.insert(replaced);
+        }
+    }
+
+    /// Deletes `key` if it exists; returns what it was and its tombstone.
+    pub(crate) fn delete(&mut self, key: &Key, at: Position) -> Option<(KeyValue, Record)> {
+        let deleted = self.live.remove(key)?;
+        self.changed = at.0;
+        let tombstone = Record::tombstone(at.0, at.1);
+        let item = KeyValue { key: deleted.key.clone(), record: tombstone.clone() };
+        self.data_bytes += held_bytes(&item);
+        self.history.push_last(item.clone());
+        self.past.insert(deleted.clone());
+        self.past.insert(item);
+        Some((deleted, tombstone))
+    }
+
+    /// The version of `key` visible at revision `at`.
+    pub(crate) fn visible(&self, key: &Key, at: Revision) -> Option<&KeyValue> {
+        match self.live.get(key) {
+            Some(live) if live.record.meta().modified <= at => Some(live),
+            _ => self.past_before(key, (Revision(at.0.saturating_add(1)), 0)),
+        }
+    }
+
+    /// The version of `key` in `past` that the change at `position` or later replaced, unless that
+    /// was a deletion.
+    pub(crate) fn past_before(&self, key: &Key, position: Position) -> Option<&KeyValue> {
+        self.held_before(key, position).filter(|item| !item.record.is_tombstone())
+    }
+
+    fn held_before(&self, key: &Key, position: Position) -> Option<&KeyValue> {
+        self.past.predecessor((key, position)).filter(|item| item.key == *key)
+    }
+
+    /// Superseded versions from a place on, in order of key and position.
+    pub(crate) fn past_from(&self, key: &Key, position: Position) -> Iter<'_, ByKeyAndPosition> {
+        self.past.iter_from((key, position))
+    }
+
+    /// Keys that exist now from `start` on, in order.
+    pub(crate) fn live_from(&self, start: &Key) -> Iter<'_, ByKey> {
+        self.live.iter_from(start)
+    }
+
+    /// All changes at revision `from` and after, in order.
+    pub(crate) fn changes_from(&self, from: Revision) -> Iter<'_, ByPosition> {
+        self.history.iter_from((from, 0))
+    }
+
+    /// Walks the keys of `range` that have any version, telling which is visible at `at`.
+    pub(crate) fn scan<'a>(&'a self, range: &'a KeyRange, at: Revision) -> Scan<'a> {
+        let past = (at < self.changed).then(|| self.past.iter_from((&range.start, (Revision(0), 0))).peekable());
+        Scan { keyspace: self, live: self.live.iter_from(&range.start).peekable(), past, end: &range.end, at }
+    }
+
+    /// How many keys of `range` are visible at `at`.
+    pub(crate) fn count(&self, range: &KeyRange, at: Revision) -> usize {
+        let now = self.live.count_range(&range.start, &range.end);
+        if at >= self.changed {
+            return now;
+        }
+        let changes = self.history.len() - self.history.rank((at.next(), 0));
+        if changes > now {
+            return self.scan(range, at).filter(|seen| seen.visible.is_some()).count();
+        }
+        // Few changes since: count now, and undo each key's changes at its first one after `at`.
+        let (mut created, mut deleted) = (0, 0);
+        for change in self.changes_from(at.next()).filter(|change| range.contains(&change.key)) {
+            let before = self.held_before(&change.key, change.record.position());
+            if before.is_some_and(|before| before.record.meta().modified > at) {
+                continue;
+            }
+            let was = before.is_some_and(|before| !before.record.is_tombstone());
+            let is = self.live.get(&change.key).is_some();
+            created += usize::from(is && !was);
+            deleted += usize::from(was && !is);
+        }
+        now + deleted - created
+    }
+
+    /// Removes what nobody may read once everything before `floor` is forgotten, in at most
+    /// `max_steps` steps. Says whether there is more to do.
+    ///
+    /// Each change before the floor makes the version it replaced unreachable; a deletion before the
+    /// floor is itself as good as nothing. Changes at the floor stay, so that a watch from the floor
+    /// misses nothing (H6), and with them the version that is visible there.
+    pub(crate) fn sweep(&mut self, max_steps: usize, floor: Revision) -> bool {
+        let is_due = |first: Option<&KeyValue>| first.is_some_and(|first| first.record.meta().modified < floor);
+        for _ in 0..max_steps {
+            if !is_due(self.history.first()) {
+                return false;
+            }
+            self.swept = self.swept.max(floor);
+            let Some(change) = self.history.pop_first() else { return false };
+            let position = change.record.position();
+            let before = self.held_before(&change.key, position).map(|before| before.record.position());
+            if let Some(before) = before {
+                self.forget(&change.key, before);
+            }
+            if change.record.is_tombstone() {
+                self.forget(&change.key, position);
+            }
+        }
+        is_due(self.history.first())
+    }
+
+    fn forget(&mut self, key: &Key, position: Position) {
+        if let Some(forgotten) = self.past.remove((key, position)) {
+            self.data_bytes -= held_bytes(&forgotten);
+        }
+    }
+
+    /// How many superseded versions and how many changes are held.
+    #[cfg(test)]
+    pub(crate) fn held(&self) -> (usize, usize) {
+        (self.past.len(), self.history.len())
+    }
+
+    /// Adds the latest version of a key, after all keys before it: for loading.
+    pub(crate) fn load_live(&mut self, item: KeyValue) {
+        self.changed = self.changed.max(item.record.meta().modified);
+        self.data_bytes += held_bytes(&item);
+        self.live.push_last(item);
+    }
+
+    /// Adds a superseded version, after all versions before it: for loading.
+    pub(crate) fn load_past(&mut self, item: KeyValue) {
+        self.changed = self.changed.max(item.record.meta().modified);
+        self.data_bytes += held_bytes(&item);
+        self.past.push_last(item);
+    }
+
+    /// Adds a change, after all changes before it: for loading.
+    pub(crate) fn load_change(&mut self, item: KeyValue) {
+        self.history.push_last(item);
+    }
+
+    /// Says that nothing before `floor` was loaded.
+    pub(crate) fn loaded_from(&mut self, floor: Revision) {
+        self.swept = floor;
+    }
+}
+
+fn held_bytes(item: &KeyValue) -> u64 {
+    (item.key.as_stored().len() + item.record.value().len()) as u64
+}
+
+/// One key met by a [`Scan`].
+pub(crate) struct Seen<'a> {
+    pub(crate) key: &'a Key,
+    /// The version asked for, if the key existed then.
+    pub(crate) visible: Option<&'a KeyValue>,
+}
+
+/// A walk over the keys of a range as of one revision.
+pub(crate) struct Scan<'a> {
+    keyspace: &'a Keyspace,
+    live: Peekable<Iter<'a, ByKey>>,
+    /// Absent when `live` alone tells everything.
+    past: Option<Peekable<Iter<'a, ByKeyAndPosition>>>,
+    end: &'a Key,
+    at: Revision,
+}
+
+impl<'a> Scan<'a> {
+    /// Moves `past` beyond all versions of `key`.
+    fn skip_past(&mut self, key: &Key) {
+        /// Stepping over a few versions is cheaper than seeking anew; over many it is not.
+        const STEPS_MAX: usize = 4;
+        let Some(past) = &mut self.past else { return };
+        for _ in 0..STEPS_MAX {
+            if past.next_if(|item| item.key == *key).is_none() {
+                return;
+            }
+        }
+        *past = self.keyspace.past.iter_from((key, POSITION_END)).peekable();
+    }
+}
+
+impl<'a> Iterator for Scan<'a> {
+    type Item = Seen<'a>;
+
+    fn next(&mut self) -> Option<Seen<'a>> {
+        let (end, at) = (self.end, self.at);
+        let live = self.live.peek().copied().filter(|item| item.key < *end);
+        let past = self.past.as_mut().and_then(|past| past.peek().copied()).filter(|item| item.key < *end);
+        let live_visible = live.filter(|live| live.record.meta().modified <= at);
+        match (live, past) {
+            (None, None) => None,
+            (Some(live), None) => {
+                self.live.next();
+                Some(Seen { key: &live.key, visible: live_visible })
+            }
+            (Some(live), Some(past)) if live.key < past.key => {
+                self.live.next();
+                Some(Seen { key: &live.key, visible: live_visible })
+            }
+            (live, Some(past)) => {
+                let mut visible = None;
+                if live.is_some_and(|live| live.key == past.key) {
+                    self.live.next();
+                    visible = live_visible;
+                }
+                let visible = visible.or_else(|| self.keyspace.past_before(&past.key, (at.next(), 0)));
+                self.skip_past(&past.key);
+                Some(Seen { key: &past.key, visible })
+            }
+        }
+    }
+}

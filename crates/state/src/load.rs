@@ -1,0 +1,236 @@
+//! Reading a snapshot back: the other half of `snapshot`.
+//!
+//! Everything is appended in order, so loading is a sequential build of full tree nodes. Nothing read
+//! is trusted: bytes that do not decode, keys or versions out of order, numbers that cannot be, and a
+//! state whose digest differs from the head's are errors, and memory grows only with the input.
+
+use bytes::Bytes;
+use tidelock_model::{DecodeError, KeyValue, LeaseId, LogIndex, LogTime, Members, Reader, Revision, Wire};
+
+use crate::State;
+use crate::lease::Lease;
+use crate::requests::Requests;
+use crate::snapshot::HEAD_VERSION;
+
+/// Why a snapshot could not be loaded. It is damaged or not ours; another copy may be good.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum LoadError {
+    /// The bytes cannot be read.
+    #[error("the snapshot cannot be read")]
+    Decode(#[from] DecodeError),
+    /// A newer program wrote it.
+    #[error("snapshot format {found} is unknown")]
+    UnknownVersion {
+        /// The format found.
+        found: u8,
+    },
+    /// What was read cannot be a state.
+    #[error("the snapshot contradicts itself: {what}")]
+    Inconsistent {
+        /// What is wrong.
+        what: &'static str,
+    },
+    /// The loaded state is not the one that was saved.
+    #[error("the loaded state has digest {loaded:032x}, the saved one had {saved:032x}")]
+    DigestMismatch {
+        /// As told by the head.
+        saved: u128,
+        /// As computed.
+        loaded: u128,
+    },
+}
+
+/// Counters beyond this were never counted up to; letting them in would overflow later.
+const NUMBER_MAX: u64 = i64::MAX as u64;
+
+/// Builds a [`State`] from a snapshot's head and pages.
+pub struct StateLoader {
+    state: State,
+    keys: u64,
+    digest: u128,
+    /// The last version read: it is live unless another version of its key follows or it is a deletion.
+    last: Option<KeyValue>,
+    /// Changes to be put in order, with their positions beside them so that sorting need not look up
+    /// each record.
+    changes: Vec<(Revision, u32, KeyValue)>,
+}
+
+impl StateLoader {
+    /// Begins with a snapshot's head.
+    pub fn new(head: Bytes) -> Result<StateLoader, LoadError> {
+        let mut input = Reader::new(head);
+        let version = input.byte()?;
+        if version != HEAD_VERSION {
+            return Err(LoadError::UnknownVersion { found: version });
+        }
+        let mut state = State::new();
+        state.applied = LogIndex::decode(&mut input)?;
+        state.revision = Revision::decode(&mut input)?;
+        state.compacted = Revision::decode(&mut input)?;
+        state.clock = LogTime::decode(&mut input)?;
+        let mut digest = [0; 16];
+        for byte in &mut digest {
+            *byte = input.byte()?;
+        }
+        let keys = input.varint()?;
+        state.members = Members::decode(&mut input)?;
+        for _ in 0..input.count("the number of leases", usize::MAX)? {
+            let id = LeaseId::decode(&mut input)?;
+            let lease = Lease { ttl_s: input.varint32()?, granted_at: LogIndex::decode(&mut input)? };
+            state.leases.grant(id, lease);
+        }
+        state.requests = Requests::decode(&mut input)?;
+        input.finish()?;
+        if state.compacted > state.revision || state.revision < Revision::FIRST {
+            return Err(LoadError::Inconsistent { what: "its revisions" });
+        }
+        if [state.applied.0, state.revision.0].into_iter().any(|number| number > NUMBER_MAX) {
+            return Err(LoadError::Inconsistent { what: "a number that cannot be reached" });
+        }
+        let digest = u128::from_le_bytes(digest);
+        Ok(StateLoader { state, keys, digest, last: None, changes: Vec::new() })
+    }
+
+    /// Adds the next page.
+    pub fn add_page(&mut self, page: Bytes) -> Result<(), LoadError> {
+        let mut input = Reader::new(page);
+        while input.remaining() > 0 {
+            let mut item = KeyValue::decode(&mut input)?;
+            let position = item.record.position();
+            let is_possible = position.0 > Revision::FIRST
+                && position.0 <= self.state.revision
+                && item.record.meta().version <= NUMBER_MAX
+                && item.key.space_byte().is_some();
+            if !is_possible {
+                return Err(LoadError::Inconsistent { what: "a version that cannot be" });
+            }
+            if let Some(last) = &self.last {
+                match last.key.cmp(&item.key) {
+                    std::cmp::Ordering::Less => {}
+                    // All versions of a key share one copy of it.
+                    std::cmp::Ordering::Equal if last.record.position() < position => item.key = last.key.clone(),
+                    _ => return Err(LoadError::Inconsistent { what: "versions out of order" }),
+                }
+            }
+            if position.0 >= self.state.compacted {
+                self.changes.push((position.0, position.1, item.clone()));
+            }
+            let followed_by_own_key = self.last.as_ref().is_some_and(|last| last.key == item.key);
+            self.settle_last(followed_by_own_key)?;
+            self.last = Some(item);
+        }
+        Ok(())
+    }
+
+    fn settle_last(&mut self, is_superseded: bool) -> Result<(), LoadError> {
+        let Some(last) = self.last.take() else { return Ok(()) };
+        if is_superseded || last.record.is_tombstone() {
+            self.state.keyspace.load_past(last);
+        } else {
+            let lease = last.record.meta().lease;
+            if lease.is_some() && !self.state.has_lease(lease) {
+                return Err(LoadError::Inconsistent { what: "a key of a lease that does not exist" });
+            }
+            self.state.leases.attach(lease, &last.key);
+            self.state.live_sum.add_key(&last);
+            self.state.keyspace.load_live(last);
+        }
+        Ok(())
+    }
+
+    /// Ends with the state, once all pages are added.
+    pub fn finish(mut self) -> Result<State, LoadError> {
+        self.settle_last(false)?;
+        let StateLoader { mut state, keys, digest, mut changes, .. } = self;
+        changes.sort_unstable_by_key(|(revision, sub, _)| (*revision, *sub));
+        if changes.windows(2).any(|pair| (pair[0].0, pair[0].1) == (pair[1].0, pair[1].1)) {
+            return Err(LoadError::Inconsistent { what: "two changes at one position" });
+        }
+        for (_, _, change) in changes {
+            state.keyspace.load_change(change);
+        }
+        state.keyspace.loaded_from(state.compacted);
+        let leases: Vec<_> = state.leases.iter().collect();
+        leases.into_iter().for_each(|(id, lease)| state.live_sum.add_lease(id, lease));
+        if state.keys() != keys {
+            return Err(LoadError::Inconsistent { what: "the number of keys" });
+        }
+        if state.digest() != digest {
+            return Err(LoadError::DigestMismatch { saved: digest, loaded: state.digest() });
+        }
+        Ok(state)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{Machine, load, pages, put, put_leased};
+
+    fn machine() -> Machine {
+        let mut machine = Machine::new();
+        machine.grant(1);
+        machine.done(put("a", "1"));
+        machine.done(put("a", "2"));
+        machine.done(put_leased("b", "1", 1));
+        machine
+    }
+
+    /// A snapshot that lost or swapped pages must not become a store that silently lacks keys.
+    #[test]
+    fn missing_doubled_or_swapped_pages_are_noticed() {
+        let machine = machine();
+        let head = machine.state.begin_snapshot();
+        let whole = pages(&machine.state, &head, 1);
+        assert_eq!(whole.iter().filter(|page| !page.is_empty()).count(), 3);
+        let mut missing = whole.clone();
+        missing.remove(1);
+        assert!(matches!(load(&head, missing), Err(LoadError::DigestMismatch { .. })));
+        let mut swapped = whole.clone();
+        swapped.swap(0, 1);
+        assert_eq!(load(&head, swapped).err(), Some(LoadError::Inconsistent { what: "versions out of order" }));
+        let doubled = [whole.clone(), whole].concat();
+        assert_eq!(load(&head, doubled).err(), Some(LoadError::Inconsistent { what: "versions out of order" }));
+        let count = LoadError::Inconsistent { what: "the number of keys" };
+        assert_eq!(load(&head, vec![]).err(), Some(count));
+    }
+
+    /// A value changed on disk in a way that still decodes must not be served.
+    #[test]
+    fn a_changed_value_is_noticed() {
+        let machine = machine();
+        let head = machine.state.begin_snapshot();
+        let mut bytes = pages(&machine.state, &head, usize::MAX).concat();
+        let last = bytes.len() - 1;
+        bytes[last] = b'9';
+        assert!(matches!(load(&head, vec![bytes]), Err(LoadError::DigestMismatch { .. })));
+    }
+
+    /// An older program must say that it cannot read a newer snapshot, not that it is damaged.
+    #[test]
+    fn an_unknown_format_is_named() {
+        let error = StateLoader::new(Bytes::from_static(&[9, 1, 2])).err();
+        assert_eq!(error, Some(LoadError::UnknownVersion { found: 9 }));
+    }
+
+    /// Pinned bytes: old snapshots must stay readable, or a new version number is due.
+    #[test]
+    fn version_1_bytes_stay_readable() {
+        let mut machine = Machine::new();
+        machine.done(put("k", "v"));
+        let head = machine.state.begin_snapshot();
+        let pages = pages(&machine.state, &head, usize::MAX);
+        assert_eq!(pages, [[2, 0x10, b'k', 2, 0, 1, 2, 0, 1, b'v']]);
+        let digest = machine.state.digest().to_le_bytes();
+        let mut expected = vec![1, 1, 2, 0, 10];
+        expected.extend_from_slice(&digest);
+        // One key; no members, none removed; no leases; one origin: node, boot, no other boot, highest,
+        // last heard, and 2048 bytes of window with number 1 in it; no remembered requests.
+        expected.extend_from_slice(&[1, 0, 0, 0, 1, 1, 1, 0, 1, 1, 0x80, 0x10, 2]);
+        expected.extend_from_slice(&[0; 2047]);
+        expected.push(0);
+        assert_eq!(head.bytes, expected);
+        let pinned = 49_006_668_418_093_372_190_168_907_123_473_963_371;
+        assert_eq!(machine.state.digest(), pinned, "the digest is compared between versions of the program");
+    }
+}

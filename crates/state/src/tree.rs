@@ -1,0 +1,478 @@
+//! An ordered set in memory: a B+tree that changes in place and counts what it holds.
+//!
+//! The same item type is kept in several orders, so the order is a type parameter ([`Order`]) and
+//! the tree compares items with a *probe*: a cheap, borrowed description of a place in the order.
+//! Branches hold *pivots*, owned copies of just the ordered part of an item, so that a removed item
+//! is freed at once and not kept alive by a branch.
+//!
+//! Invariants (checked by `Tree::check` in the tests):
+//! - items ascend strictly; a pivot is above everything left of it and not above anything right of it;
+//! - all leaves are at the same depth, no node but an empty root is empty, every count is exact;
+//! - no node holds more than [`NODE_MAX`] elements, nor much spare room: see [`GROWTH`].
+//!
+//! Appending at the far right leaves full nodes behind, so a sequential load wastes nothing. Removal
+//! frees empty nodes and merges small neighbours. No copy-on-write: readers hold a lock for a page.
+
+use std::cmp::Ordering;
+use std::mem;
+use std::slice;
+
+/// Most items in a leaf and children in a branch. 64 items of 32 bytes are 2 KiB: shifting them costs
+/// less than the cache misses of one more level.
+const NODE_MAX: usize = 64;
+
+/// Nodes grow by this many elements at a time instead of doubling: spare room is what the memory
+/// budget per key is lost to.
+const GROWTH: usize = 8;
+
+/// A node smaller than this is merged with a neighbour if both fit in [`MERGED_MAX`]; the gap between
+/// that and [`NODE_MAX`] keeps a merge from being undone by the next insert.
+const MERGE_BELOW: usize = NODE_MAX / 4;
+const MERGED_MAX: usize = NODE_MAX * 3 / 4;
+
+/// How a tree sorts its items.
+pub(crate) trait Order {
+    /// What the tree holds.
+    type Item;
+    /// The ordered part of an item, owned.
+    type Pivot;
+    /// A place in the order, borrowed.
+    type Probe<'a>: Copy;
+
+    /// The item's place.
+    fn probe(item: &Self::Item) -> Self::Probe<'_>;
+    /// The item's place, owned.
+    fn pivot(item: &Self::Item) -> Self::Pivot;
+    /// How the item's place relates to `probe`.
+    fn compare(item: &Self::Item, probe: Self::Probe<'_>) -> Ordering;
+    /// How the pivot's place relates to `probe`.
+    fn compare_pivot(pivot: &Self::Pivot, probe: Self::Probe<'_>) -> Ordering;
+}
+
+enum Node<O: Order> {
+    Leaf(Vec<O::Item>),
+    Branch(Box<Branch<O>>),
+}
+
+/// `pivots[i]` separates `children[i]` from `children[i + 1]`.
+struct Branch<O: Order> {
+    pivots: Vec<O::Pivot>,
+    children: Vec<Child<O>>,
+}
+
+struct Child<O: Order> {
+    /// Items below.
+    count: usize,
+    node: Node<O>,
+}
+
+/// An ordered set of items.
+pub(crate) struct Tree<O: Order> {
+    root: Node<O>,
+    len: usize,
+}
+
+enum Inserted<O: Order> {
+    Replaced(O::Item),
+    Added,
+    /// Added, and the node was too full: the pivot and everything from it on moved to a new node.
+    Split(O::Pivot, Node<O>),
+}
+
+impl<O: Order> Tree<O> {
+    pub(crate) fn new() -> Tree<O> {
+        Tree { root: Node::Leaf(Vec::new()), len: 0 }
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.len
+    }
+
+    /// The item at `probe`.
+    pub(crate) fn get(&self, probe: O::Probe<'_>) -> Option<&O::Item> {
+        let items = self.root.leaf_for(probe);
+        items.binary_search_by(|item| O::compare(item, probe)).ok().map(|at| &items[at])
+    }
+
+    /// The smallest item.
+    pub(crate) fn first(&self) -> Option<&O::Item> {
+        let mut node = &self.root;
+        loop {
+            match node {
+                Node::Leaf(items) => return items.first(),
+                Node::Branch(branch) => node = &branch.children.first()?.node,
+            }
+        }
+    }
+
+    /// The greatest item before `probe`.
+    pub(crate) fn predecessor(&self, probe: O::Probe<'_>) -> Option<&O::Item> {
+        self.root.predecessor(probe)
+    }
+
+    /// How many items come before `probe`.
+    pub(crate) fn rank(&self, probe: O::Probe<'_>) -> usize {
+        let mut before = 0;
+        let mut node = &self.root;
+        loop {
+            match node {
+                Node::Leaf(items) => return before + items.partition_point(|item| O::compare(item, probe).is_lt()),
+                Node::Branch(branch) => {
+                    let at = branch.child_for(probe);
+                    before += branch.children[..at].iter().map(|child| child.count).sum::<usize>();
+                    node = &branch.children[at].node;
+                }
+            }
+        }
+    }
+
+    /// How many items are at or after `start` and before `end`.
+    pub(crate) fn count_range(&self, start: O::Probe<'_>, end: O::Probe<'_>) -> usize {
+        self.rank(end).saturating_sub(self.rank(start))
+    }
+
+    /// The items at and after `probe`, in order.
+    pub(crate) fn iter_from(&self, probe: O::Probe<'_>) -> Iter<'_, O> {
+        let mut iter = Iter { leaf: [].iter(), branches: Vec::new() };
+        let mut node = &self.root;
+        loop {
+            match node {
+                Node::Leaf(items) => {
+                    let at = items.partition_point(|item| O::compare(item, probe).is_lt());
+                    iter.leaf = items[at..].iter();
+                    return iter;
+                }
+                Node::Branch(branch) => {
+                    let at = branch.child_for(probe);
+                    iter.branches.push(branch.children[at + 1..].iter());
+                    node = &branch.children[at].node;
+                }
+            }
+        }
+    }
+
+    /// Adds an item; returns the one that was in its place.
+    pub(crate) fn insert(&mut self, item: O::Item) -> Option<O::Item> {
+        let inserted = self.root.insert(item, true);
+        self.settle_root(inserted)
+    }
+
+    /// Adds an item that comes after all others, without searching for its place.
+    pub(crate) fn push_last(&mut self, item: O::Item) {
+        let inserted = self.root.push_last(item);
+        self.settle_root(inserted);
+    }
+
+    /// Removes the item at `probe`.
+    pub(crate) fn remove(&mut self, probe: O::Probe<'_>) -> Option<O::Item> {
+        let removed = self.root.remove(probe)?;
+        self.shrink_root();
+        Some(removed)
+    }
+
+    /// Removes the smallest item.
+    pub(crate) fn pop_first(&mut self) -> Option<O::Item> {
+        let removed = self.root.pop_first()?;
+        self.shrink_root();
+        Some(removed)
+    }
+
+    fn settle_root(&mut self, inserted: Inserted<O>) -> Option<O::Item> {
+        match inserted {
+            Inserted::Replaced(old) => return Some(old),
+            Inserted::Added => {}
+            Inserted::Split(pivot, right) => {
+                let left = mem::replace(&mut self.root, Node::Leaf(Vec::new()));
+                let children = vec![Child::of(left), Child::of(right)];
+                self.root = Node::Branch(Box::new(Branch { pivots: vec![pivot], children }));
+            }
+        }
+        self.len += 1;
+        None
+    }
+
+    fn shrink_root(&mut self) {
+        self.len -= 1;
+        while let Node::Branch(branch) = &mut self.root {
+            if branch.children.len() > 1 {
+                return;
+            }
+            self.root = branch.children.pop().map_or(Node::Leaf(Vec::new()), |child| child.node);
+        }
+    }
+}
+
+impl<O: Order> Child<O> {
+    fn of(node: Node<O>) -> Child<O> {
+        Child { count: node.count(), node }
+    }
+}
+
+impl<O: Order> Node<O> {
+    /// Items below.
+    fn count(&self) -> usize {
+        match self {
+            Node::Leaf(items) => items.len(),
+            Node::Branch(branch) => branch.children.iter().map(|child| child.count).sum(),
+        }
+    }
+
+    /// Elements in this node itself.
+    fn width(&self) -> usize {
+        match self {
+            Node::Leaf(items) => items.len(),
+            Node::Branch(branch) => branch.children.len(),
+        }
+    }
+
+    fn leaf_for(&self, probe: O::Probe<'_>) -> &[O::Item] {
+        let mut node = self;
+        loop {
+            match node {
+                Node::Leaf(items) => return items,
+                Node::Branch(branch) => node = &branch.children[branch.child_for(probe)].node,
+            }
+        }
+    }
+
+    fn last(&self) -> Option<&O::Item> {
+        let mut node = self;
+        loop {
+            match node {
+                Node::Leaf(items) => return items.last(),
+                Node::Branch(branch) => node = &branch.children.last()?.node,
+            }
+        }
+    }
+
+    fn predecessor(&self, probe: O::Probe<'_>) -> Option<&O::Item> {
+        match self {
+            Node::Leaf(items) => {
+                let at = items.partition_point(|item| O::compare(item, probe).is_lt());
+                items[..at].last()
+            }
+            Node::Branch(branch) => {
+                let at = branch.child_for(probe);
+                let inside = branch.children[at].node.predecessor(probe);
+                inside.or_else(|| branch.children[..at].last()?.node.last())
+            }
+        }
+    }
+
+    /// `rightmost`: nothing in the tree is right of this node.
+    fn insert(&mut self, item: O::Item, rightmost: bool) -> Inserted<O> {
+        match self {
+            Node::Leaf(items) => match items.binary_search_by(|held| O::compare(held, O::probe(&item))) {
+                Ok(at) => Inserted::Replaced(mem::replace(&mut items[at], item)),
+                Err(at) => add_to_leaf(items, at, item, rightmost),
+            },
+            Node::Branch(branch) => {
+                let at = branch.child_for(O::probe(&item));
+                let rightmost = rightmost && at + 1 == branch.children.len();
+                let inserted = branch.children[at].node.insert(item, rightmost);
+                branch.settle_insert(at, inserted, rightmost)
+            }
+        }
+    }
+
+    fn push_last(&mut self, item: O::Item) -> Inserted<O> {
+        match self {
+            Node::Leaf(items) => {
+                debug_assert!(items.last().is_none_or(|last| O::compare(last, O::probe(&item)).is_lt()));
+                add_to_leaf(items, items.len(), item, true)
+            }
+            Node::Branch(branch) => {
+                let at = branch.children.len() - 1;
+                let inserted = branch.children[at].node.push_last(item);
+                branch.settle_insert(at, inserted, true)
+            }
+        }
+    }
+
+    fn remove(&mut self, probe: O::Probe<'_>) -> Option<O::Item> {
+        match self {
+            Node::Leaf(items) => {
+                let at = items.binary_search_by(|item| O::compare(item, probe)).ok()?;
+                Some(take(items, at))
+            }
+            Node::Branch(branch) => {
+                let at = branch.child_for(probe);
+                let removed = branch.children[at].node.remove(probe)?;
+                branch.settle_remove(at);
+                Some(removed)
+            }
+        }
+    }
+
+    fn pop_first(&mut self) -> Option<O::Item> {
+        match self {
+            Node::Leaf(items) if items.is_empty() => None,
+            Node::Leaf(items) => Some(take(items, 0)),
+            Node::Branch(branch) => {
+                let removed = branch.children.first_mut()?.node.pop_first()?;
+                branch.settle_remove(0);
+                Some(removed)
+            }
+        }
+    }
+}
+
+impl<O: Order> Branch<O> {
+    /// Which child `probe` belongs to.
+    fn child_for(&self, probe: O::Probe<'_>) -> usize {
+        self.pivots.partition_point(|pivot| O::compare_pivot(pivot, probe).is_le())
+    }
+
+    fn settle_insert(&mut self, at: usize, inserted: Inserted<O>, rightmost: bool) -> Inserted<O> {
+        let child = &mut self.children[at];
+        match inserted {
+            Inserted::Replaced(old) => Inserted::Replaced(old),
+            Inserted::Added => {
+                child.count += 1;
+                Inserted::Added
+            }
+            Inserted::Split(pivot, right) => {
+                child.count = child.node.count();
+                self.add_child(at + 1, pivot, right, rightmost)
+            }
+        }
+    }
+
+    fn add_child(&mut self, at: usize, pivot: O::Pivot, node: Node<O>, rightmost: bool) -> Inserted<O> {
+        place(&mut self.pivots, at - 1, pivot);
+        place(&mut self.children, at, Child::of(node));
+        if self.children.len() <= NODE_MAX {
+            return Inserted::Added;
+        }
+        let cut = if rightmost { self.children.len() - 1 } else { self.children.len() / 2 };
+        let right = Branch { children: split_off(&mut self.children, cut), pivots: split_off(&mut self.pivots, cut) };
+        let pivot = self.pivots.pop().expect("a branch with over 64 children has a pivot at the cut");
+        Inserted::Split(pivot, Node::Branch(Box::new(right)))
+    }
+
+    fn settle_remove(&mut self, at: usize) {
+        self.children[at].count -= 1;
+        let width = |child: usize| self.children[child].node.width();
+        if width(at) == 0 {
+            take(&mut self.children, at);
+            if !self.pivots.is_empty() {
+                take(&mut self.pivots, at.saturating_sub(1));
+            }
+        } else if width(at) < MERGE_BELOW {
+            if at + 1 < self.children.len() && width(at) + width(at + 1) <= MERGED_MAX {
+                self.merge(at);
+            } else if at > 0 && width(at - 1) + width(at) <= MERGED_MAX {
+                self.merge(at - 1);
+            }
+        }
+    }
+
+    /// Moves the contents of the child after `left` into `left`.
+    fn merge(&mut self, left: usize) {
+        let right = take(&mut self.children, left + 1);
+        let pivot = take(&mut self.pivots, left);
+        let left = &mut self.children[left];
+        left.count += right.count;
+        match (&mut left.node, right.node) {
+            (Node::Leaf(left), Node::Leaf(right)) => append(left, right),
+            (Node::Branch(left), Node::Branch(right)) => {
+                place(&mut left.pivots, left.children.len() - 1, pivot);
+                append(&mut left.pivots, right.pivots);
+                append(&mut left.children, right.children);
+            }
+            _ => unreachable!("all leaves are at the same depth"),
+        }
+    }
+}
+
+fn add_to_leaf<O: Order>(items: &mut Vec<O::Item>, at: usize, item: O::Item, rightmost: bool) -> Inserted<O> {
+    if items.len() < NODE_MAX {
+        place(items, at, item);
+        return Inserted::Added;
+    }
+    let mut right = Vec::new();
+    if rightmost && at == items.len() {
+        place(&mut right, 0, item);
+    } else {
+        right = split_off(items, NODE_MAX / 2);
+        match at.checked_sub(items.len()) {
+            Some(at) if at > 0 => place(&mut right, at, item),
+            _ => place(items, at, item),
+        }
+    }
+    Inserted::Split(O::pivot(&right[0]), Node::Leaf(right))
+}
+
+fn place<T>(elements: &mut Vec<T>, at: usize, element: T) {
+    if elements.len() == elements.capacity() {
+        elements.reserve_exact(GROWTH);
+    }
+    elements.insert(at, element);
+}
+
+fn take<T>(elements: &mut Vec<T>, at: usize) -> T {
+    let taken = elements.remove(at);
+    if elements.capacity() - elements.len() > 2 * GROWTH {
+        elements.shrink_to(elements.len() + GROWTH);
+    }
+    taken
+}
+
+fn split_off<T>(elements: &mut Vec<T>, at: usize) -> Vec<T> {
+    let right = elements.split_off(at);
+    elements.shrink_to(elements.len() + GROWTH);
+    right
+}
+
+fn append<T>(left: &mut Vec<T>, right: Vec<T>) {
+    left.reserve_exact(right.len());
+    left.extend(right);
+}
+
+/// Items of a tree in order.
+pub(crate) struct Iter<'a, O: Order> {
+    leaf: slice::Iter<'a, O::Item>,
+    /// What is left of each branch above the leaf, the root's first.
+    branches: Vec<slice::Iter<'a, Child<O>>>,
+}
+
+impl<'a, O: Order> Iter<'a, O> {
+    fn descend(&mut self, mut node: &'a Node<O>) {
+        loop {
+            match node {
+                Node::Leaf(items) => {
+                    self.leaf = items.iter();
+                    return;
+                }
+                Node::Branch(branch) => {
+                    let mut children = branch.children.iter();
+                    let Some(first) = children.next() else { return };
+                    self.branches.push(children);
+                    node = &first.node;
+                }
+            }
+        }
+    }
+}
+
+impl<'a, O: Order> Iterator for Iter<'a, O> {
+    type Item = &'a O::Item;
+
+    fn next(&mut self) -> Option<&'a O::Item> {
+        loop {
+            if let Some(item) = self.leaf.next() {
+                return Some(item);
+            }
+            let branch = self.branches.last_mut()?;
+            match branch.next() {
+                Some(child) => self.descend(&child.node),
+                None => {
+                    self.branches.pop();
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,165 @@
+//! The tree against the standard library's ordered map, and how full its nodes are.
+
+use super::*;
+use proptest::prelude::*;
+use std::collections::BTreeMap;
+
+struct ByNumber;
+impl Order for ByNumber {
+    type Item = (u32, u64);
+    type Pivot = u32;
+    type Probe<'a> = u32;
+    fn probe(item: &(u32, u64)) -> u32 {
+        item.0
+    }
+    fn pivot(item: &(u32, u64)) -> u32 {
+        item.0
+    }
+    fn compare(item: &(u32, u64), probe: u32) -> Ordering {
+        item.0.cmp(&probe)
+    }
+    fn compare_pivot(pivot: &u32, probe: u32) -> Ordering {
+        pivot.cmp(&probe)
+    }
+}
+
+impl Tree<ByNumber> {
+    /// Panics if an invariant of the module comment is broken; returns the number of leaves.
+    fn check(&self) -> usize {
+        let mut leaf_depths = Vec::new();
+        let count = check_node(&self.root, None, None, 0, &mut leaf_depths);
+        assert_eq!(count, self.len);
+        assert!(leaf_depths.windows(2).all(|pair| pair[0] == pair[1]));
+        leaf_depths.len()
+    }
+}
+
+fn check_node(
+    node: &Node<ByNumber>,
+    low: Option<u32>,
+    high: Option<u32>,
+    depth: usize,
+    leaf_depths: &mut Vec<usize>,
+) -> usize {
+    assert!(node.width() <= NODE_MAX);
+    assert!(depth == 0 || node.width() > 0);
+    match node {
+        Node::Leaf(items) => {
+            leaf_depths.push(depth);
+            assert!(items.windows(2).all(|pair| pair[0].0 < pair[1].0));
+            assert!(items.iter().all(|item| low.is_none_or(|low| item.0 >= low)));
+            assert!(items.iter().all(|item| high.is_none_or(|high| item.0 < high)));
+            assert!(items.capacity() <= items.len() + MERGED_MAX);
+            items.len()
+        }
+        Node::Branch(branch) => {
+            assert_eq!(branch.pivots.len() + 1, branch.children.len());
+            let mut total = 0;
+            for (at, child) in branch.children.iter().enumerate() {
+                let low = if at == 0 { low } else { Some(branch.pivots[at - 1]) };
+                let high = branch.pivots.get(at).copied().or(high);
+                assert_eq!(check_node(&child.node, low, high, depth + 1, leaf_depths), child.count);
+                total += child.count;
+            }
+            total
+        }
+    }
+}
+
+#[derive(Clone, Debug)]
+enum Step {
+    Insert(u32),
+    InsertRun(u32, u32),
+    Remove(u32),
+    RemoveRun(u32, u32),
+    PopFirst(u32),
+    PushLast(u32),
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    const KEYS: u32 = 5_000;
+    prop_oneof![
+        4 => (0..KEYS).prop_map(Step::Insert),
+        2 => (0..KEYS, 1..600u32).prop_map(|(from, count)| Step::InsertRun(from, count)),
+        3 => (0..KEYS).prop_map(Step::Remove),
+        2 => (0..KEYS, 1..900u32).prop_map(|(from, count)| Step::RemoveRun(from, count)),
+        1 => (1..200u32).prop_map(Step::PopFirst),
+        1 => (1..300u32).prop_map(Step::PushLast),
+    ]
+}
+
+fn run(tree: &mut Tree<ByNumber>, model: &mut BTreeMap<u32, u64>, step: &Step, stamp: u64) {
+    match *step {
+        Step::Insert(key) => assert_eq!(tree.insert((key, stamp)).map(|old| old.1), model.insert(key, stamp)),
+        // Descending within the run and with holes, so that neither end is favoured.
+        Step::InsertRun(from, count) => (from..from + count).rev().filter(|key| key % 7 != 0).for_each(|key| {
+            assert_eq!(tree.insert((key, stamp)).map(|old| old.1), model.insert(key, stamp));
+        }),
+        Step::Remove(key) => assert_eq!(tree.remove(key).map(|old| old.1), model.remove(&key)),
+        Step::RemoveRun(from, count) => (from..from + count).for_each(|key| {
+            assert_eq!(tree.remove(key).map(|old| old.1), model.remove(&key));
+        }),
+        Step::PopFirst(count) => {
+            for _ in 0..count {
+                assert_eq!(tree.pop_first(), model.pop_first());
+            }
+        }
+        Step::PushLast(count) => {
+            let from = model.last_key_value().map_or(0, |(key, _)| key + 1);
+            for key in from..from + count {
+                tree.push_last((key, stamp));
+                model.insert(key, stamp);
+            }
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(96))]
+
+    /// Every index of the store is this tree: a wrong count, a lost item or a wrong neighbour here
+    /// is a wrong answer everywhere.
+    #[test]
+    fn the_tree_behaves_like_the_standard_ordered_map(
+        steps in proptest::collection::vec(step(), 1..60),
+        probes in proptest::collection::vec((0u32..6_000, 0u32..6_000), 1..20),
+    ) {
+        let (mut tree, mut model) = (Tree::<ByNumber>::new(), BTreeMap::new());
+        for (stamp, step) in steps.iter().enumerate() {
+            run(&mut tree, &mut model, step, stamp as u64);
+            tree.check();
+        }
+        prop_assert!(tree.iter_from(0).copied().eq(model.iter().map(|(key, stamp)| (*key, *stamp))));
+        prop_assert_eq!(tree.first().map(|item| item.0), model.first_key_value().map(|(key, _)| *key));
+        for (low, high) in probes {
+            prop_assert_eq!(tree.get(low).map(|item| item.1), model.get(&low).copied());
+            prop_assert_eq!(tree.predecessor(low).map(|item| item.0), model.range(..low).next_back().map(|(key, _)| *key));
+            prop_assert_eq!(tree.rank(low), model.range(..low).count());
+            let expected = if low < high { model.range(low..high).count() } else { 0 };
+            prop_assert_eq!(tree.count_range(low, high), expected);
+            prop_assert!(tree.iter_from(low).map(|item| item.0).eq(model.range(low..).map(|(key, _)| *key)));
+        }
+    }
+}
+
+/// The memory budget per key rests on this: history and bulk loads arrive in order.
+#[test]
+fn a_sequential_load_leaves_every_leaf_full() {
+    let mut tree = Tree::<ByNumber>::new();
+    for key in 0..64_000 {
+        tree.insert((key, 0));
+    }
+    assert_eq!(tree.check(), 1_000);
+}
+
+/// A store that shrank must give the memory back, whatever the order of the deletions.
+#[test]
+fn deleting_nearly_everything_leaves_few_nodes() {
+    let mut tree = Tree::<ByNumber>::new();
+    (0..100_000).for_each(|key| assert_eq!(tree.insert((key * 7_919 % 100_000, 0)), None));
+    (0..100_000).filter(|key| key % 100 != 0).for_each(|key| assert!(tree.remove(key).is_some()));
+    assert_eq!(tree.len(), 1_000);
+    assert!(tree.check() <= 1_000 / MERGE_BELOW + 1, "{} leaves for 1000 items", tree.check());
+    (0..100_000).step_by(100).for_each(|key| assert!(tree.remove(key).is_some()));
+    assert_eq!((tree.len(), tree.check(), tree.iter_from(0).count()), (0, 1, 0));
+}

@@ -1,0 +1,192 @@
+//! Real servers as child processes on loopback: one to some nodes of one system.
+//!
+//! A [`Cluster`] owns its processes and its data directory. Dropping it ends the processes by their ids
+//! and removes the data; [`cleanup`] does the same when this process panics. What a server writes to
+//! its standard streams is kept in a file beside its data and shown if it does not come up.
+
+pub(crate) mod admin;
+pub(crate) mod cleanup;
+mod command_line;
+mod process;
+
+use std::net::{SocketAddr, TcpListener};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use tonic::transport::Channel;
+
+use crate::procfs::{self, Memory};
+use crate::{Result, client, workspace};
+use command_line::Place;
+use process::Server;
+
+/// How long a cluster may take to elect a leader and answer a first read.
+const START_LIMIT: Duration = Duration::from_secs(60);
+/// How long a store may take to come back from disk.
+const RESTART_LIMIT: Duration = Duration::from_secs(600);
+/// How often memory is looked at while it settles, and for how long at most.
+const SETTLE_STEP: Duration = Duration::from_millis(500);
+const SETTLE_STEPS_MAX: usize = 40;
+
+/// Which program.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum Kind {
+    /// Ours.
+    Tidelock,
+    /// The real etcd.
+    Etcd,
+}
+
+/// A program and what it calls itself.
+#[derive(Clone, Debug)]
+pub(crate) struct System {
+    /// Which program.
+    pub(crate) kind: Kind,
+    /// Its file.
+    pub(crate) binary: PathBuf,
+    /// Name and version, for reports.
+    pub(crate) name: String,
+}
+
+impl System {
+    /// Either: the binary given, or the usual one.
+    pub(crate) fn of(kind: Kind, given: Option<&Path>) -> Result<System> {
+        match kind {
+            Kind::Tidelock => System::tidelock(given),
+            Kind::Etcd => System::etcd(given),
+        }
+    }
+
+    /// Ours: the binary given, or a fresh build.
+    pub(crate) fn tidelock(given: Option<&Path>) -> Result<System> {
+        let binary = workspace::server_binary(given)?;
+        Ok(System { kind: Kind::Tidelock, binary, name: "tidelock".to_string() })
+    }
+
+    /// etcd: the binary given, or the one on PATH.
+    pub(crate) fn etcd(given: Option<&Path>) -> Result<System> {
+        let binary = workspace::etcd_binary(given)?;
+        let output = std::process::Command::new(&binary).arg("--version").output();
+        let output = output.map_err(|error| format!("{} --version: {error}", binary.display()))?;
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        let version = text.lines().next().and_then(|line| line.strip_prefix("etcd Version: ")).unwrap_or("?");
+        Ok(System { kind: Kind::Etcd, binary, name: format!("etcd {version}") })
+    }
+}
+
+/// Running members of one cluster.
+pub(crate) struct Cluster {
+    /// What runs.
+    pub(crate) system: System,
+    members: Vec<Member>,
+    // After the members: processes end before their data is removed.
+    _data: cleanup::DataDir,
+}
+
+struct Member {
+    place: Place,
+    server: Server,
+}
+
+impl Cluster {
+    /// Starts `nodes` members with their data under the target directory, and waits until each of them
+    /// answers a linearizable read.
+    pub(crate) async fn start(system: &System, nodes: usize) -> Result<Cluster> {
+        let data = cleanup::DataDir::under(&workspace::target(), "bench-")?;
+        let places = Place::all(nodes, data.path(), &free_addresses(nodes * 3)?);
+        let mut members = Vec::with_capacity(nodes);
+        for place in &places {
+            let server = Server::start(command_line::of(system, place, &places), &place.log())?;
+            members.push(Member { place: place.clone(), server });
+        }
+        let mut cluster = Cluster { system: system.clone(), members, _data: data };
+        cluster.wait_ready(START_LIMIT).await?;
+        Ok(cluster)
+    }
+
+    async fn wait_ready(&mut self, limit: Duration) -> Result<()> {
+        let start = Instant::now();
+        for member in &mut self.members {
+            let Member { place, server } = member;
+            client::first_read(place.client, start, limit, || server.check_alive()).await?;
+        }
+        Ok(())
+    }
+
+    /// Kills member `at` as a crash would, starts it again, and says how long after its start it
+    /// answered a first linearizable read.
+    pub(crate) async fn crash_and_restart(&mut self, at: usize) -> Result<Duration> {
+        let places: Vec<Place> = self.members.iter().map(|member| member.place.clone()).collect();
+        let Member { place, server } = &mut self.members[at];
+        server.kill();
+        let start = Instant::now();
+        *server = Server::start(command_line::of(&self.system, place, &places), &place.log())?;
+        client::first_read(place.client, start, RESTART_LIMIT, || server.check_alive()).await
+    }
+
+    /// At least `count` connections, as many to each member, or all to the leader.
+    pub(crate) async fn connect(&self, count: usize, leader_only: bool) -> Result<Vec<Channel>> {
+        let mut addresses: Vec<SocketAddr> = self.members.iter().map(|member| member.place.client).collect();
+        if leader_only {
+            addresses = vec![self.leader().await?];
+        }
+        let count = count.next_multiple_of(addresses.len());
+        Ok((0..count).map(|at| client::channel(addresses[at % addresses.len()])).collect())
+    }
+
+    async fn leader(&self) -> Result<SocketAddr> {
+        for member in &self.members {
+            if client::leads(member.place.client).await? {
+                return Ok(member.place.client);
+            }
+        }
+        Err(format!("no member of {} leads", self.system.name))
+    }
+
+    /// Where member `at` is administered.
+    pub(crate) fn admin(&self, at: usize) -> SocketAddr {
+        self.members[at].place.admin
+    }
+
+    /// Processor time of all members since they started.
+    pub(crate) fn cpu_time(&self) -> Result<Duration> {
+        self.members.iter().map(|member| procfs::cpu_time(member.server.pid())).sum()
+    }
+
+    /// Resident memory of all members.
+    pub(crate) fn memory(&self) -> Result<Memory> {
+        let mut sum = Memory::default();
+        for member in &self.members {
+            let memory = procfs::memory(member.server.pid())?;
+            sum.resident += memory.resident;
+            sum.anonymous += memory.anonymous;
+        }
+        Ok(sum)
+    }
+
+    /// Resident memory of all members once it holds still (to 1 % for two looks in a row), or after a
+    /// bounded wait.
+    pub(crate) async fn settled_memory(&self) -> Result<Memory> {
+        let mut last = self.memory()?;
+        let mut still = 0;
+        for _ in 0..SETTLE_STEPS_MAX {
+            tokio::time::sleep(SETTLE_STEP).await;
+            let now = self.memory()?;
+            still = if now.resident.abs_diff(last.resident) * 100 <= last.resident { still + 1 } else { 0 };
+            last = now;
+            if still == 2 {
+                break;
+            }
+        }
+        Ok(last)
+    }
+}
+
+/// Addresses nobody listens on. All are held until the last is known, so that they differ; they are
+/// free again when the servers take them, and a server that loses that race says so and the run stops.
+fn free_addresses(count: usize) -> Result<Vec<SocketAddr>> {
+    let bind = || TcpListener::bind("127.0.0.1:0").and_then(|listener| Ok((listener.local_addr()?, listener)));
+    let held: std::io::Result<Vec<_>> = (0..count).map(|_| bind()).collect();
+    let held = held.map_err(|error| format!("looking for free ports: {error}"))?;
+    Ok(held.into_iter().map(|(address, _)| address).collect())
+}
