@@ -5,14 +5,22 @@ use std::time::Duration;
 /// Rows of cells, printed with each column as wide as its widest cell.
 pub(crate) struct Table {
     rows: Vec<Vec<String>>,
-    /// Columns from the left that hold words, not numbers.
-    words: usize,
+    /// Columns before this one hold words, not numbers.
+    numbers_from: usize,
+    /// Columns from this one on hold words again.
+    notes_from: usize,
 }
 
 impl Table {
     /// A table whose first `words` columns are aligned left, the others right.
     pub(crate) fn new(words: usize, header: &[&str]) -> Table {
-        Table { rows: vec![header.iter().map(ToString::to_string).collect()], words }
+        let header: Vec<String> = header.iter().map(ToString::to_string).collect();
+        Table { notes_from: header.len(), rows: vec![header], numbers_from: words }
+    }
+
+    /// The same with the last `notes` columns aligned left too.
+    pub(crate) fn with_notes(self, notes: usize) -> Table {
+        Table { notes_from: self.notes_from - notes, ..self }
     }
 
     /// Adds a row.
@@ -31,7 +39,8 @@ impl Table {
         for row in &self.rows {
             let mut line = String::new();
             for (at, (cell, width)) in row.iter().zip(&widths).enumerate() {
-                let padded = if at < self.words { format!("{cell:<width$}") } else { format!("{cell:>width$}") };
+                let number = (self.numbers_from..self.notes_from).contains(&at);
+                let padded = if number { format!("{cell:>width$}") } else { format!("{cell:<width$}") };
                 line.push_str(&padded);
                 line.push_str("  ");
             }

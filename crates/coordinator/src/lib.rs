@@ -13,7 +13,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 
 use tidelock_model::{
-    Command, LeaseId, LeaseInfo, Member, MemberChange, NodeId, Outcome, Query, QueryAnswer, RequestId, Term,
+    Command, LeaseId, LeaseInfo, Member, MemberChange, NodeId, Outcome, Query, QueryAnswer, RequestId, Revision, Term,
 };
 
 pub use error::{MemberError, ProposeError, ReadError};
@@ -64,6 +64,9 @@ pub trait Coordinator: Send + Sync + 'static {
 
     /// The current term, as response headers carry it. Cheap enough for every call.
     fn term(&self) -> Term;
+
+    /// The store's revision at this node. Cheap enough for every call.
+    fn revision(&self) -> Revision;
 
     /// What this node knows of itself and its peers, now. Never waits.
     fn status(&self) -> Status;

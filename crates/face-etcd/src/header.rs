@@ -45,6 +45,6 @@ impl Headers {
 
     /// A header at the store's present revision. Asks for the whole status: not for the hot path.
     pub(crate) fn now(&self) -> ResponseHeader {
-        self.at(self.coordinator.status().revision)
+        self.at(self.coordinator.revision())
     }
 }

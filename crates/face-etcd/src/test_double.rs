@@ -116,6 +116,10 @@ impl Coordinator for Double {
         Term(3)
     }
 
+    fn revision(&self) -> Revision {
+        self.status().revision
+    }
+
     fn status(&self) -> Status {
         Status {
             cluster: ClusterId(1),

@@ -120,7 +120,7 @@ impl OpAnswer {
 
 /// Every reason a command is called invalid for. The encoding stores the position, so that the text
 /// is the same static string after a restart; append only.
-const INVALID_REASONS: [&str; 8] = [
+const INVALID_REASONS: [&str; 9] = [
     "it is malformed",
     "the key is empty",
     "the value is too large",
@@ -129,6 +129,7 @@ const INVALID_REASONS: [&str; 8] = [
     "a read must not write",
     "its proposer's term is over",
     "it was carried out already",
+    "the key is too long",
 ];
 
 impl Refusal {
@@ -146,6 +147,8 @@ impl Refusal {
     pub const TERM_IS_OVER: Refusal = Refusal::Invalid { why: INVALID_REASONS[6] };
     /// A second copy of a proposal; its origin was answered when the first was carried out.
     pub const CARRIED_OUT_ALREADY: Refusal = Refusal::Invalid { why: INVALID_REASONS[7] };
+    /// A key over [`crate::limits::KEY_BYTES_MAX`].
+    pub const KEY_TOO_LONG: Refusal = Refusal::Invalid { why: INVALID_REASONS[8] };
 }
 
 fn put_items(out: &mut Vec<u8>, items: &[KeyValue]) {
@@ -310,13 +313,7 @@ mod tests {
     /// restored from one as on a node that saw the request (H25).
     #[test]
     fn an_outcome_survives_the_round_trip() {
-        let meta = RecordMeta {
-            created: Revision(2),
-            modified: Revision(9),
-            version: 3,
-            lease: LeaseId(-4),
-            sub: 1,
-        };
+        let meta = RecordMeta { created: Revision(2), modified: Revision(9), version: 3, lease: LeaseId(-4), sub: 1 };
         let item = KeyValue { key: Key::new(Space::User, b"k"), record: Record::new(meta, b"value") };
         let range = RangeAnswer { items: vec![item.clone()], count: 7, more: true };
         let answers = vec![

@@ -60,7 +60,7 @@ pub enum WatchClosed {
     Requested,
     /// What it still had to be told was compacted.
     Compacted {
-        /// The oldest revision that can still be watched from is the one after this.
+        /// The oldest revision that can still be watched from.
         compacted: Revision,
     },
 }

@@ -229,6 +229,10 @@ impl Coordinator for NodeHandle {
         Term(self.shared.term.load(Ordering::Relaxed))
     }
 
+    fn revision(&self) -> Revision {
+        self.shared.state.read().revision()
+    }
+
     fn status(&self) -> Status {
         let shared = &self.shared;
         let standing = shared.standing.lock().clone();
@@ -236,7 +240,8 @@ impl Coordinator for NodeHandle {
         let me = shared.identity.node;
         let is_learner = members.by_id.get(&me).is_some_and(|member| member.role == MemberRole::Learner);
         let matched = |id: NodeId| standing.progress.iter().find(|(peer, ..)| *peer == id).map(|(_, index, _)| *index);
-        let peer = |id: &NodeId| PeerStatus { node: *id, connected: self.peers.is_connected(*id), matched: matched(*id) };
+        let peer =
+            |id: &NodeId| PeerStatus { node: *id, connected: self.peers.is_connected(*id), matched: matched(*id) };
         let state = shared.state.read();
         Status {
             cluster: shared.identity.cluster,

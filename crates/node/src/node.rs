@@ -10,8 +10,10 @@ use std::time::Duration;
 use bytes::Bytes;
 use parking_lot::{Mutex, RwLock};
 use tidelock_coordinator::Coordinator;
-use tidelock_journal::{Disk, Journal, JournalConfig, OpenError, OsDisk, OsDiskError, Recovered, SnapshotMeta, SnapshotReader};
-use tidelock_model::{LogIndex, Member, MemberRole, NodeId, Term};
+use tidelock_journal::{
+    Disk, Journal, JournalConfig, OpenError, OsDisk, OsDiskError, Recovered, SnapshotMeta, SnapshotReader,
+};
+use tidelock_model::{HardState, LogIndex, Member, MemberRole, NodeId, Term};
 use tidelock_replica::{Applier, Input, Replica, Settings, Start, consensus::Consensus};
 use tidelock_state::State;
 use tokio::runtime::Handle;
@@ -84,11 +86,11 @@ impl Node {
     pub fn start(config: NodeConfig, peer_listener: TcpListener, runtime: Handle) -> Result<Node, StartError> {
         check(&config)?;
         let disk = OsDisk::open(&config.data_dir)?;
+        let journal_config = JournalConfig { segment_bytes: config.limits.segment_bytes, ..JournalConfig::default() };
         let identity = match Identity::read(&disk)? {
             Some(identity) => identity,
-            None => bootstrap(&disk, &config.bootstrap)?,
+            None => bootstrap(&disk, &journal_config, &config.bootstrap)?,
         };
-        let journal_config = JournalConfig { segment_bytes: config.limits.segment_bytes, ..JournalConfig::default() };
         let (journal, recovered) = Journal::open(disk.clone(), journal_config)?;
         recovered.notes.iter().for_each(|note| tracing::warn!("{note}"));
         let loaded = load_state(&disk, &recovered)?;
@@ -186,10 +188,10 @@ fn check(config: &NodeConfig) -> Result<(), StartError> {
 }
 
 /// Makes a data directory: the identity is written last, so that a half-made one is made anew.
-fn bootstrap(disk: &OsDisk, bootstrap: &Bootstrap) -> Result<Identity, StartError> {
+fn bootstrap(disk: &OsDisk, journal: &JournalConfig, bootstrap: &Bootstrap) -> Result<Identity, StartError> {
     let (cluster, node, members) = match bootstrap {
         Bootstrap::Found { cluster, node, members } => {
-            found(disk, members)?;
+            found(disk, journal, members)?;
             (*cluster, *node, members.clone())
         }
         Bootstrap::Join { cluster, node, members } => (*cluster, *node, members.clone()),
@@ -199,7 +201,9 @@ fn bootstrap(disk: &OsDisk, bootstrap: &Bootstrap) -> Result<Identity, StartErro
     Ok(identity)
 }
 
-fn found(disk: &OsDisk, members: &[Member]) -> Result<(), StartError> {
+/// Gives a founder the state all founders start with: the members, and nothing else.
+fn found(disk: &OsDisk, journal: &JournalConfig, members: &[Member]) -> Result<(), StartError> {
+    let (mut journal, _) = Journal::open(disk.clone(), journal.clone())?;
     let (index, term) = FOUNDING;
     let mut state = State::new();
     state.bootstrap_members(members.to_vec());
@@ -207,7 +211,9 @@ fn found(disk: &OsDisk, members: &[Member]) -> Result<(), StartError> {
     let roles: Vec<(NodeId, MemberRole)> = members.iter().map(|member| (member.id, member.role)).collect();
     let meta = SnapshotMeta { index, term, extra: Consensus::voters_of(&roles) };
     let file = format!("{}/{}", disk.location(), meta.name().file_name());
-    snapshots::write_whole(disk, &state, meta).map_err(|error| StartError::Snapshot { file, error: error.into() })
+    snapshots::write_whole(disk, &state, meta).map_err(|error| StartError::Snapshot { file, error: error.into() })?;
+    let hard_state = HardState { term, vote: NodeId(0), commit: index };
+    journal.restart_from_snapshot(index, term, hard_state).map_err(|error| StartError::Io(std::io::Error::other(error)))
 }
 
 struct Loaded {

@@ -6,9 +6,7 @@
 //! way before any reply that shows its change.
 
 use bytes::Bytes;
-use tidelock_model::{
-    Batch, Command, LeaseExpiry, LogIndex, NodeId, Origin, Outcome, Proposal, Term, Wire,
-};
+use tidelock_model::{Batch, Command, LeaseExpiry, LogIndex, NodeId, Origin, Outcome, Proposal, Term, Wire};
 use tidelock_state::{LeaseChange, State};
 
 use crate::effects::{Committed, LeaseCall, LeaseReply};

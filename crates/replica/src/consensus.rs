@@ -18,9 +18,7 @@ use raft::eraftpb::{
     ConfChangeSingle, ConfChangeTransition, ConfChangeType, ConfChangeV2, ConfState, EntryType, Message, MessageType,
 };
 use raft::{Config, RawNode, SnapshotStatus, StateRole};
-use tidelock_model::{
-    HardState, LogEntry, LogIndex, MemberChange, MemberRole, NodeId, Reader, Term, Wire,
-};
+use tidelock_model::{HardState, LogEntry, LogIndex, MemberChange, MemberRole, NodeId, Reader, Term, Wire};
 
 pub use self::log_store::Fetch;
 use self::log_store::LogStore;

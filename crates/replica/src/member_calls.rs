@@ -115,10 +115,10 @@ impl Replica {
     fn judge_majority(&self, change: &MemberChange) -> Result<(), MemberRefusal> {
         let mut after = self.members.clone();
         after.apply(change);
-        let voters: Vec<NodeId> =
-            after.by_id.values().filter(|m| m.role == MemberRole::Voter).map(|m| m.id).collect();
+        let voters: Vec<NodeId> = after.by_id.values().filter(|m| m.role == MemberRole::Voter).map(|m| m.id).collect();
         let me = self.settings.node;
-        let healthy = |id: &&NodeId| **id == me || self.consensus.progress().any(|(peer, _, active)| peer == **id && active);
+        let healthy =
+            |id: &&NodeId| **id == me || self.consensus.progress().any(|(peer, _, active)| peer == **id && active);
         let before = self.members.by_id.values().filter(|m| m.role == MemberRole::Voter).count();
         let grows_from_one = before == 1 && matches!(change, MemberChange::Add(_));
         if voters.is_empty() || (voters.iter().filter(healthy).count() <= voters.len() / 2 && !grows_from_one) {

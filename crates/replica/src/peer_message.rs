@@ -21,12 +21,29 @@ pub(crate) enum PeerMessage {
     Forward(Vec<Bytes>),
     LeaseCalls(Vec<LeaseCall>),
     LeaseReplies(Vec<LeaseReply>),
-    ChangeMembers { token: Token, change: MemberChange },
-    MembersChanged { token: Token, result: Result<Vec<Member>, MemberRefusal> },
-    Transfer { token: Token, to: NodeId },
-    Transferred { token: Token, result: Result<(), MemberRefusal> },
-    Digest { index: LogIndex, digest: u128 },
-    Space { full: bool },
+    ChangeMembers {
+        token: Token,
+        change: MemberChange,
+    },
+    MembersChanged {
+        token: Token,
+        result: Result<Vec<Member>, MemberRefusal>,
+    },
+    Transfer {
+        token: Token,
+        to: NodeId,
+    },
+    Transferred {
+        token: Token,
+        result: Result<(), MemberRefusal>,
+    },
+    Digest {
+        index: LogIndex,
+        digest: u128,
+    },
+    Space {
+        full: bool,
+    },
 }
 
 impl PeerMessage {
@@ -131,10 +148,7 @@ impl PeerMessage {
                 PeerMessage::MembersChanged { token, result }
             }
             7 => PeerMessage::Transfer { token: input.varint()?, to: NodeId::decode(&mut input)? },
-            8 => PeerMessage::Transferred {
-                token: input.varint()?,
-                result: refusal(&mut input)?.map_or(Ok(()), Err),
-            },
+            8 => PeerMessage::Transferred { token: input.varint()?, result: refusal(&mut input)?.map_or(Ok(()), Err) },
             9 => {
                 let index = LogIndex::decode(&mut input)?;
                 let mut digest = [0; 16];
@@ -156,10 +170,7 @@ fn put_list<T>(out: &mut Vec<u8>, items: &[T], put: impl Fn(&mut Vec<u8>, &T)) {
     items.iter().for_each(|item| put(out, item));
 }
 
-fn list<T>(
-    input: &mut Reader,
-    read: impl Fn(&mut Reader) -> Result<T, DecodeError>,
-) -> Result<Vec<T>, DecodeError> {
+fn list<T>(input: &mut Reader, read: impl Fn(&mut Reader) -> Result<T, DecodeError>) -> Result<Vec<T>, DecodeError> {
     let count = input.count("the number of items", ITEMS_MAX)?;
     (0..count).map(|_| read(input)).collect()
 }
@@ -246,7 +257,8 @@ mod tests {
             PeerMessage::Digest { index: LogIndex(3), digest: u128::MAX - 1 },
             PeerMessage::Space { full: true },
         ];
-        messages.extend(refusals.into_iter().map(|refusal| PeerMessage::Transferred { token: 1, result: Err(refusal) }));
+        messages
+            .extend(refusals.into_iter().map(|refusal| PeerMessage::Transferred { token: 1, result: Err(refusal) }));
         for message in messages {
             assert_eq!(PeerMessage::from_frame(message.to_frame()), Ok(message));
         }

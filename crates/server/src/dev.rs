@@ -120,6 +120,8 @@ async fn look_after(
     mut stopping: watch::Receiver<bool>,
     exits: mpsc::Sender<(String, String)>,
 ) {
+    // Waiting for a child closes its standard input, which would end it; ours to hold until then.
+    let lifeline = child.stdin.take();
     let by_itself = tokio::select! {
         status = child.wait() => Some(describe(status)),
         () = async { let _ = stopping.wait_for(|stop| *stop).await; } => None,
@@ -128,6 +130,7 @@ async fn look_after(
         Some(status) => status,
         None => stop_child(&mut child).await,
     };
+    drop(lifeline);
     let _ = exits.send((name, status)).await;
 }
 

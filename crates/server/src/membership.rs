@@ -9,8 +9,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tidelock_coordinator::{Consistency, Coordinator, Role};
-use tidelock_model::{ClusterId, Command, Member, NodeId, Query, QueryAnswer};
+use tidelock_coordinator::{Consistency, Coordinator};
+use tidelock_model::{ClusterId, Command, Member, MemberRole, NodeId, Query, QueryAnswer};
 
 use crate::admin_api::{AddMember, MemberAdded, MemberReport, hex, parse_hex};
 use crate::admin_client::{self, AdminUrl, CallError};
@@ -20,6 +20,11 @@ use crate::failure::Failure;
 const JOIN_PATIENCE: Duration = Duration::from_secs(60);
 /// Pause between attempts of anything here.
 const RETRY_PAUSE: Duration = Duration::from_secs(1);
+/// Pause between attempts to publish; short, because clients that ask for the members right after the
+/// start should find this one.
+const PUBLISH_PAUSE: Duration = Duration::from_millis(100);
+/// Attempts to publish between two log lines about it.
+const PUBLISHES_PER_LOG_LINE: u64 = 100;
 /// Attempts between two log lines about the same thing.
 const ATTEMPTS_PER_LOG_LINE: u64 = 10;
 
@@ -99,13 +104,13 @@ pub(crate) async fn publish(coordinator: Arc<dyn Coordinator>, node: NodeId, nam
     loop {
         match publish_once(&*coordinator, node, &name, &client_urls).await {
             Ok(()) => return,
-            Err(why) if attempts.is_multiple_of(ATTEMPTS_PER_LOG_LINE) => {
+            Err(why) if attempts % PUBLISHES_PER_LOG_LINE == PUBLISHES_PER_LOG_LINE - 1 => {
                 tracing::info!(%why, "this node's name and URLs are not published yet; trying again");
             }
             Err(_) => {}
         }
         attempts += 1;
-        tokio::time::sleep(RETRY_PAUSE).await;
+        tokio::time::sleep(PUBLISH_PAUSE).await;
     }
 }
 
@@ -132,16 +137,16 @@ async fn publish_once(
     }
 }
 
-/// Asks, once a second, that this learner be made a voter, until it is one.
+/// Asks, once a second, that this learner be made a voter, until it is one. What the node itself
+/// believes to be does not count: before it has caught up it knows no better.
 pub(crate) async fn seek_promotion(coordinator: Arc<dyn Coordinator>, urls: Vec<AdminUrl>, node: NodeId) {
     let id = hex(node.0);
     let mut attempts: u64 = 0;
     loop {
-        tokio::time::sleep(RETRY_PAUSE).await;
-        let status = coordinator.status();
-        // Before the first word from the leader a node may not know that it is a learner.
-        if status.leader.is_some() && status.role != Role::Learner && attempts > 0 {
-            tracing::info!("this node is a voter");
+        let reading = coordinator.read(Query::Members, Consistency::Linearizable);
+        if let Ok(QueryAnswer::Members { members, .. }) = reading.await
+            && members.iter().any(|member| member.id == node && member.role == MemberRole::Voter)
+        {
             return;
         }
         for url in &urls {
@@ -158,5 +163,6 @@ pub(crate) async fn seek_promotion(coordinator: Arc<dyn Coordinator>, urls: Vec<
             }
         }
         attempts += 1;
+        tokio::time::sleep(RETRY_PAUSE).await;
     }
 }

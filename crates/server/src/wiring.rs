@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use tidelock_coordinator::Coordinator;
 use tidelock_face_etcd::{EtcdFace, FaceConfig};
-use tidelock_node::{Bootstrap, Identity, Node, NodeConfig, NodeLimits, StopReason, existing_identity};
+use tidelock_node::{Bootstrap, Identity, Node, NodeConfig, NodeLimits, StartError, StopReason, existing_identity};
 use tokio::runtime::Runtime;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
@@ -124,17 +124,23 @@ fn bootstrap(
     Ok(Bootstrap::Found { cluster: founding.cluster, node, members: founding.members })
 }
 
-fn start_failure(config: &Config, error: &dyn std::error::Error) -> Failure {
+/// Most of the node's own errors say what to do; a directory that cannot be used is the exception.
+fn start_failure(config: &Config, error: &StartError) -> Failure {
+    use std::error::Error as _;
     let mut text = error.to_string();
     let mut cause = error.source();
     while let Some(deeper) = cause {
         text = format!("{text}: {deeper}");
         cause = deeper.source();
     }
-    Failure::new(format!("the node cannot start from {}: {text}", config.data_dir.display())).hint(
-        "if another node uses the directory, stop it or choose another --data-dir; if the disk is damaged, \
-         remove this member, and let it join again with an empty --data-dir",
-    )
+    let failure = Failure::new(format!("the node cannot start: {text}"));
+    let dir = config.data_dir.display();
+    match error {
+        StartError::Directory(_) => {
+            failure.hint(format!("stop the node that uses {dir}, make {dir} writable, or choose another --data-dir"))
+        }
+        _ => failure,
+    }
 }
 
 async fn serve(

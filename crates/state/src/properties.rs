@@ -219,7 +219,10 @@ fn compare_all(machine: &Machine, oracle: &Oracle) {
     }
     for at in oracle.compacted.0..=oracle.revision.0 {
         let op = RangeOp { at: Some(Revision(at)), ..RangeOp::all(everything()) };
-        assert_eq!(machine.read(op.clone()), Ok(oracle.range(&op)));
+        for limit in 0..4 {
+            let op = RangeOp { limit, ..op.clone() };
+            assert_eq!(machine.read(op.clone()), Ok(oracle.range(&op)));
+        }
         let narrow = KeyRange { start: Key::new(Space::User, b"aa"), end: Key::new(Space::User, b"c/2") };
         let narrow = RangeOp { range: narrow, ..op };
         assert_eq!(read_paged(state, &narrow, Revision(at), 2), oracle.range(&narrow));

@@ -9,7 +9,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use tidelock_model::limits::{TXN_DEPTH_MAX, VALUE_BYTES_MAX};
+use tidelock_model::limits::{KEY_BYTES_MAX, TXN_DEPTH_MAX, VALUE_BYTES_MAX};
 use tidelock_model::{
     Compare, CompareResult, CompareTarget, DeleteOp, Event, Key, KeyRange, KeyValue, Op, OpAnswer, PutLease, PutOp,
     PutValue, RangeOp, Refusal, Txn,
@@ -88,6 +88,10 @@ impl State {
     fn check_put(&self, put: &PutOp, pending: Option<&Pending<'_>>) -> Result<(), Refusal> {
         if put.key.space_byte().is_none() {
             return Err(Refusal::EMPTY_KEY);
+        }
+        // Decoding bounds both already; what got past it could not be read back from a snapshot.
+        if put.key.name().len() > KEY_BYTES_MAX {
+            return Err(Refusal::KEY_TOO_LONG);
         }
         if matches!(&put.value, PutValue::Set(value) if value.len() > VALUE_BYTES_MAX) {
             return Err(Refusal::VALUE_TOO_LARGE);
@@ -338,6 +342,19 @@ mod tests {
         let value = CompareTarget::Value(bytes::Bytes::new());
         assert!(!machine.state.holds(&compare(CompareResult::Equal, value.clone())));
         assert!(!machine.state.holds(&compare(CompareResult::NotEqual, value)));
+    }
+
+    /// A key or value that no snapshot could bring back must not get in, whoever made the command.
+    #[test]
+    fn keys_and_values_that_could_not_be_loaded_again_are_refused() {
+        let mut machine = Machine::new();
+        let longest = "k".repeat(KEY_BYTES_MAX);
+        machine.done(put(&longest, &"v".repeat(VALUE_BYTES_MAX)));
+        assert_eq!(machine.refused(put(&format!("{longest}k"), "")), Refusal::KEY_TOO_LONG);
+        assert_eq!(machine.refused(put("k", &"v".repeat(VALUE_BYTES_MAX + 1))), Refusal::VALUE_TOO_LARGE);
+        let head = machine.state.begin_snapshot();
+        let loaded = crate::testing::load(&head, crate::testing::pages(&machine.state, &head, 1)).unwrap();
+        assert_eq!(loaded.digest(), machine.state.digest());
     }
 
     /// The decoder bounds nesting; a command made in this process must not overflow the stack either.

@@ -167,10 +167,10 @@ fn a_flip_in_any_byte_of_any_segment_is_refused_or_harmless() {
         let names = segments(&driver.disk);
         assert!(names.len() >= 3, "there are older segments to damage: {names:?}");
         let intact = open(&driver.disk.fork()).unwrap();
+        let mut refused = 0;
         for name in &names {
             let bytes = driver.disk.contents(name).unwrap();
             let records_end = record_starts(&bytes).last().copied().unwrap();
-            let mut refused = 0;
             for at in 0..bytes.len() {
                 let disk = driver.disk.fork();
                 disk.flip(name, at, 1 << (at % 8));
@@ -189,8 +189,8 @@ fn a_flip_in_any_byte_of_any_segment_is_refused_or_harmless() {
                     }
                 }
             }
-            assert!(refused > 300, "records of {name} were covered: {refused}");
         }
+        assert!(refused > 2000, "most of the bytes were in records: {refused}");
     }
 }
 

@@ -47,7 +47,7 @@ impl Choices {
 enum Given {
     Entry(LogEntry),
     HardState(HardState),
-    Restart(u64, u64),
+    Restart(u64),
 }
 
 /// What a prefix of the given records amounts to.
@@ -82,7 +82,7 @@ impl Oracle {
                     log.push(entry.clone());
                 }
                 Given::HardState(new) => state = *new,
-                Given::Restart(index, _) => {
+                Given::Restart(index) => {
                     base = *index;
                     log.clear();
                 }
@@ -135,7 +135,7 @@ impl Oracle {
 
     fn rebase(&mut self, recovered: &Recovered) {
         let start = recovered.snapshot.as_ref().map(|meta| (meta.index.0, meta.term.0));
-        let restart = start.map(|(index, term)| Given::Restart(index, term));
+        let restart = start.map(|(index, _)| Given::Restart(index));
         let entries = recovered.entries.iter().cloned().map(Given::Entry);
         self.given = restart.into_iter().chain(entries).chain([Given::HardState(recovered.hard_state)]).collect();
         self.synced = self.given.len();
@@ -245,7 +245,7 @@ impl Driver {
         let term = self.term;
         self.write_snapshot(index, term)?;
         let state = hard_state(term, 0, index);
-        self.oracle.given.extend([Given::Restart(index, term), Given::HardState(state)]);
+        self.oracle.given.extend([Given::Restart(index), Given::HardState(state)]);
         self.journal().restart_from_snapshot(LogIndex(index), Term(term), state)?;
         self.oracle.synced = self.oracle.given.len();
         Ok(())

@@ -152,6 +152,7 @@ fn a_trimmed_journal_without_its_snapshot_is_refused() {
     journal.trim(LogIndex(30)).unwrap();
     drop(journal);
     disk.remove(&name).unwrap();
+    disk.sync_dir().unwrap();
     assert!(matches!(reopen(&disk), Err(OpenError::Hole { .. })));
     // And a snapshot without any journal has lost the node's vote.
     let disk = MemoryDisk::new();

@@ -202,15 +202,21 @@ mod tests {
     use proptest::prelude::*;
 
     fn message() -> impl Strategy<Value = Message> {
-        let entry = (any::<u64>(), any::<u64>(), proptest::collection::vec(any::<u8>(), 0..40)).prop_map(|(t, i, d)| {
-            let mut entry = Entry::default();
-            entry.term = t;
-            entry.index = i;
-            entry.data = d.into();
-            entry
-        });
+        let entry =
+            (any::<u64>(), any::<u64>(), proptest::collection::vec(any::<u8>(), 0..40)).prop_map(|(t, i, d)| {
+                let mut entry = Entry::default();
+                entry.term = t;
+                entry.index = i;
+                entry.data = d.into();
+                entry
+            });
         let kinds = [3u8, 4, 5, 6, 7, 8, 9, 13, 14, 15, 16, 17, 18];
-        (proptest::sample::select(kinds.to_vec()), any::<[u64; 6]>(), any::<bool>(), proptest::collection::vec(entry, 0..4))
+        (
+            proptest::sample::select(kinds.to_vec()),
+            any::<[u64; 6]>(),
+            any::<bool>(),
+            proptest::collection::vec(entry, 0..4),
+        )
             .prop_map(|(kind, numbers, reject, entries)| {
                 let mut message = Message::default();
                 message.set_msg_type(message_type(kind).unwrap());

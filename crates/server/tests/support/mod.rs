@@ -88,7 +88,7 @@ impl Cluster {
             .collect();
         let mut cluster = Cluster { nodes, dir };
         cluster.nodes.iter_mut().for_each(Process::start);
-        cluster.nodes.iter().for_each(Process::wait_until_ready);
+        cluster.nodes.iter_mut().for_each(Process::wait_until_ready);
         cluster
     }
 
@@ -178,8 +178,20 @@ impl Process {
     }
 
     /// Waits until the node says it can serve.
-    pub fn wait_until_ready(&self) {
-        wait_for(&format!("node {} to be ready", self.name), || self.admin_get("/readyz").map(|_| ()));
+    pub fn wait_until_ready(&mut self) {
+        wait_for(&format!("node {} to be ready", self.name), || {
+            let ended = self.child.as_mut().expect("the node was started").try_wait().unwrap();
+            assert!(ended.is_none(), "node {} ended: {}", self.name, ended.unwrap_or_default());
+            self.admin_get("/readyz").map(|_| ())
+        });
+    }
+
+    /// Waits until the process ends by itself.
+    pub fn wait_until_ended(&mut self) -> ExitStatus {
+        let child = self.child.as_mut().expect("the node was started");
+        let status = wait_for(&format!("node {} to end", self.name), || child.try_wait().unwrap());
+        self.child = None;
+        status
     }
 
     /// Ends the process the hard way, as a power cut would.
@@ -192,19 +204,8 @@ impl Process {
 
     /// Asks the process to stop and waits until it has.
     pub fn terminate(&mut self) -> ExitStatus {
-        let mut child = self.child.take().expect("the node runs");
-        signal(&child, "TERM");
-        let deadline = Instant::now() + PATIENCE;
-        loop {
-            if let Some(status) = child.try_wait().unwrap() {
-                return status;
-            }
-            if Instant::now() >= deadline {
-                child.kill().unwrap();
-                panic!("node {} did not stop within {PATIENCE:?}", self.name);
-            }
-            std::thread::sleep(POLL);
-        }
+        signal(self.child.as_ref().expect("the node runs"), "TERM");
+        self.wait_until_ended()
     }
 
     /// Freezes the process, as a long pause of the machine would.
