@@ -72,11 +72,12 @@ pub struct PeerStatus {
 }
 
 impl Status {
-    /// Whether this node can serve: it knows a leader and has caught up with what it knows is agreed.
+    /// Whether this node can serve: it knows a leader and has caught up with what it knows is agreed. A
+    /// node that has not applied anything has just joined and was not sent the state yet.
     #[must_use]
     pub fn is_ready(&self) -> bool {
         /// As many entries as a healthy node may be behind at a busy moment.
         const LAG_MAX: u64 = 5_000;
-        self.leader.is_some() && self.committed.0.saturating_sub(self.applied.0) <= LAG_MAX
+        self.leader.is_some() && self.applied.0 > 0 && self.committed.0.saturating_sub(self.applied.0) <= LAG_MAX
     }
 }

@@ -184,6 +184,7 @@ impl<D: Disk> Journal<D> {
     }
 
     /// Gives up segments that hold nothing after `up_to`, as far as a finished snapshot covers them.
+    /// Syncs first if it finds any.
     ///
     /// # Errors
     /// The journal cannot be used any more.
@@ -191,8 +192,12 @@ impl<D: Disk> Journal<D> {
         self.check_usable()?;
         let covered = latest_snapshot(&self.disk).map(|found| found.map_or(0, |name| name.index.0.min(up_to.0)));
         let covered = self.fail_on_error(covered)?;
-        // Replaced entries count as well: the entries that replaced them may not be durable yet, and
-        // until they are, a crash brings the old ones back, which then must have their beginning.
+        if self.segments.len() > 1 && self.segments[0].highest <= covered {
+            // What replaced entries of these segments must be durable before they go. Otherwise a crash
+            // brings back what was written after the replaced ones, and the proof that the snapshot
+            // contradicts it is gone.
+            self.sync()?;
+        }
         while self.segments.len() > 1 && self.segments[0].highest <= covered {
             let dropped = self.drop_oldest();
             self.fail_on_error(dropped)?;

@@ -255,3 +255,39 @@ pub(crate) fn u64_at(bytes: &[u8], at: usize) -> Option<u64> {
     let eight = bytes.get(at..at + 8)?;
     Some(u64::from_le_bytes(eight.try_into().ok()?))
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        /// Checksums keep accidents out, not every byte string: a payload that passed them must still
+        /// not be able to crash the start of a node.
+        #[test]
+        fn payloads_of_any_kind_and_content_are_parsed_or_refused(kind: u8, payload: Vec<u8>) {
+            if let Some(record) = parse(kind, &payload) {
+                prop_assert_eq!(record.payload_len(), payload.len());
+            }
+        }
+
+        /// What is read back must be what was written, in its own place and in no other: a record that
+        /// also passes elsewhere could be taken for one that belongs there (H15).
+        #[test]
+        fn a_record_is_valid_in_exactly_one_place(
+            index: u64, term: u64, kind: u8, context: Vec<u8>, payload: Vec<u8>,
+            sequence in 1..1000u64, offset in (0..1000u64).prop_map(|n| n * 4), link: u32,
+        ) {
+            let record = Record::Entry(EntryView { index, term, kind, context: &context, payload: &payload });
+            let mut bytes = Vec::new();
+            let check = record.encode(&mut bytes, sequence, offset, link);
+            prop_assert_eq!(bytes.len() as u64, record.encoded_len());
+            let header = Header::decode(&bytes, sequence, offset).expect("valid where it belongs");
+            prop_assert_eq!((header.check, header.link, header.record_len()), (check, link, bytes.len()));
+            prop_assert_eq!(header.record(&bytes), Ok(record));
+            prop_assert!(Header::decode(&bytes, sequence + 1, offset).is_none());
+            prop_assert!(Header::decode(&bytes, sequence, offset + 4).is_none());
+        }
+    }
+}

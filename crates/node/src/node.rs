@@ -111,10 +111,10 @@ impl Node {
         let heartbeat = config.heartbeat;
         let mut threads = Vec::new();
         let journal = JournalThread { shared: shared.clone(), journal, peers: peers.clone(), hard_state };
-        threads.push(spawn("journal", move || journal.run())?);
+        threads.push(spawn(&shared, "journal", move || journal.run())?);
         let snapshots = Snapshots::new(shared.clone(), disk.clone(), loaded.size);
         let apply = ApplyThread { shared: shared.clone(), applier, snapshots, heartbeat, expiries: 0, unswept: true };
-        threads.push(spawn("apply", move || apply.run())?);
+        threads.push(spawn(&shared, "apply", move || apply.run())?);
         let consensus = ConsensusThread {
             shared: shared.clone(),
             replica,
@@ -125,7 +125,7 @@ impl Node {
             unwritten: None,
             fatal: None,
         };
-        threads.push(spawn("consensus", move || consensus.run())?);
+        threads.push(spawn(&shared, "consensus", move || consensus.run())?);
         let handle = Arc::new(NodeHandle { shared: shared.clone(), peers });
         Ok(Node { shared, handle, threads })
     }
@@ -173,8 +173,21 @@ impl Node {
     }
 }
 
-fn spawn(name: &str, run: impl FnOnce() + Send + 'static) -> std::io::Result<JoinHandle<()>> {
-    std::thread::Builder::new().name(name.into()).spawn(run)
+/// Starts a thread of the node; if it panics, the whole node stops.
+fn spawn(shared: &Arc<Shared>, name: &str, run: impl FnOnce() + Send + 'static) -> std::io::Result<JoinHandle<()>> {
+    struct Guard(Arc<Shared>, String);
+    impl Drop for Guard {
+        fn drop(&mut self) {
+            if std::thread::panicking() {
+                self.0.stop(StopReason::Panicked(std::mem::take(&mut self.1)));
+            }
+        }
+    }
+    let guard = Guard(shared.clone(), name.into());
+    std::thread::Builder::new().name(name.into()).spawn(move || {
+        let _guard = guard;
+        run();
+    })
 }
 
 fn check(config: &NodeConfig) -> Result<(), StartError> {

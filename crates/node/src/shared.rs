@@ -44,6 +44,9 @@ pub enum StopReason {
     /// The cluster decided against this node.
     #[error("{0}")]
     Fatal(#[from] tidelock_replica::Fatal),
+    /// A thread died of a broken invariant: going on could do harm.
+    #[error("the {0} thread panicked; this is a bug: keep the log and report it")]
+    Panicked(String),
     /// It was asked to.
     #[error("the node was shut down")]
     Requested,

@@ -164,6 +164,9 @@ pub struct Consensus {
     unsynced_promise: Option<u64>,
     /// Index up to which entries were handed out as committed.
     handed_out: u64,
+    /// Index up to which they were carried out. A snapshot may be carried out before the log's restart
+    /// behind it is durable; the engine is told once both are true.
+    carried_out: u64,
 }
 
 impl Consensus {
@@ -187,7 +190,7 @@ impl Consensus {
         let store = LogStore::new(start)?;
         let logger = slog::Logger::root(slog::Discard, slog::o!());
         let raw = RawNode::new(&config, store, &logger).map_err(|error| error.to_string())?;
-        let mut consensus = Consensus { raw, seed, unsynced_promise: None, handed_out };
+        let mut consensus = Consensus { raw, seed, unsynced_promise: None, handed_out, carried_out: handed_out };
         consensus.fix_election_timeout();
         Ok(consensus)
     }
@@ -269,14 +272,22 @@ impl Consensus {
         if self.unsynced_promise.is_some_and(|unsynced| unsynced <= number) {
             self.unsynced_promise = None;
         }
+        self.tell_applied();
         self.fix_election_timeout();
     }
 
     /// Entries up to `index` were carried out.
     pub fn applied(&mut self, index: LogIndex) {
         // A snapshot may have overtaken entries that were still being carried out.
-        if index.0 > self.raw.raft.raft_log.applied() {
-            self.raw.advance_apply_to(index.0);
+        self.carried_out = self.carried_out.max(index.0);
+        self.tell_applied();
+    }
+
+    fn tell_applied(&mut self) {
+        let log = &self.raw.raft.raft_log;
+        let index = self.carried_out.min(log.persisted).min(log.committed);
+        if index > log.applied() {
+            self.raw.advance_apply_to(index);
         }
         let keep_from = self.raw.raft.raft_log.applied().min(self.raw.raft.raft_log.persisted);
         self.raw.mut_store().evict(keep_from);
@@ -295,8 +306,8 @@ impl Consensus {
     }
 
     /// A snapshot of this node's state is durable and may be sent to followers.
-    pub fn snapshot_taken(&mut self, index: LogIndex, term: Term, voters: Bytes) {
-        if let Ok(voters) = wire::decode_voters(&voters) {
+    pub fn snapshot_taken(&mut self, index: LogIndex, term: Term, voters: &Bytes) {
+        if let Ok(voters) = wire::decode_voters(voters) {
             self.raw.mut_store().set_snapshot(index.0, term.0, voters);
         }
     }

@@ -39,7 +39,7 @@ impl Replica {
             Some(leader) => {
                 self.member_calls.waiting.insert(token, (Wish::Change, self.tick));
                 if leader == me {
-                    self.change_members_for(me, token, change);
+                    self.change_members_for(me, token, &change);
                 } else {
                     self.effects.frames.push((leader, PeerMessage::ChangeMembers { token, change }.to_frame()));
                 }
@@ -48,14 +48,14 @@ impl Replica {
         }
     }
 
-    pub(crate) fn change_members_for(&mut self, from: NodeId, token: Token, change: MemberChange) {
+    pub(crate) fn change_members_for(&mut self, from: NodeId, token: Token, change: &MemberChange) {
         if !self.consensus.is_leader() {
             return self.tell_members(from, token, Err(MemberRefusal::TimedOut));
         }
-        if let Err(refusal) = self.judge(&change) {
+        if let Err(refusal) = self.judge(change) {
             return self.tell_members(from, token, Err(refusal));
         }
-        if self.member_calls.changing.is_some() || !self.consensus.propose_change(&change) {
+        if self.member_calls.changing.is_some() || !self.consensus.propose_change(change) {
             return self.tell_members(from, token, Err(MemberRefusal::Busy));
         }
         self.member_calls.changing = Some((from, token, self.consensus.last_index()));

@@ -38,7 +38,7 @@ pub(crate) struct ReadBarrier {
     rounds: BTreeMap<u64, Round>,
     round_of: BTreeMap<ReadContext, u64>,
     rounds_begun: u64,
-    confirmed: VecDeque<(LogIndex, Vec<Waiter>)>,
+    confirmed: VecDeque<(LogIndex, Vec<(Waiter, u64)>)>,
     timeout_ticks: u64,
 }
 
@@ -95,7 +95,7 @@ impl ReadBarrier {
         let Some(round) = self.round_of.get(&context).copied() else { return };
         self.round_of.retain(|_, id| *id != round);
         if let Some(round) = self.rounds.remove(&round) {
-            self.confirmed.push_back((index, round.waiters.into_iter().map(|(waiter, _)| waiter).collect()));
+            self.confirmed.push_back((index, round.waiters));
         }
     }
 
@@ -106,7 +106,7 @@ impl ReadBarrier {
         self.confirmed.retain_mut(|(index, waiters)| {
             let ready = *index <= handed_out;
             if ready {
-                released.append(waiters);
+                released.extend(waiters.drain(..).map(|(waiter, _)| waiter));
             }
             !ready
         });
@@ -126,6 +126,8 @@ impl ReadBarrier {
         };
         self.waiting.retain(&mut keep);
         self.rounds.values_mut().for_each(|round| round.waiters.retain(&mut keep));
+        self.confirmed.iter_mut().for_each(|(_, waiters)| waiters.retain(&mut keep));
+        self.confirmed.retain(|(_, waiters)| !waiters.is_empty());
         let empty: Vec<u64> = self.rounds.iter().filter(|(_, r)| r.waiters.is_empty()).map(|(id, _)| *id).collect();
         for id in empty {
             self.rounds.remove(&id);
@@ -186,5 +188,16 @@ mod tests {
         assert_eq!(barrier.tick(61), [Waiter::Read(2)]);
         barrier.confirm(context, LogIndex(1));
         assert!(barrier.release(LogIndex(9)).is_empty());
+    }
+
+    /// A node that cannot catch up must not keep its readers for ever.
+    #[test]
+    fn reads_confirmed_at_an_index_that_never_arrives_are_given_up_in_time() {
+        let mut barrier = barrier();
+        barrier.add(Waiter::Read(1), 0);
+        let context = barrier.begin(0).unwrap();
+        barrier.confirm(context, LogIndex(1_000));
+        assert!(barrier.tick(50).is_empty());
+        assert_eq!(barrier.tick(51), [Waiter::Read(1)]);
     }
 }

@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::Bytes;
 use tidelock_model::limits::BATCH_COMMANDS_MAX;
-use tidelock_model::{Batch, LogIndex, LogTime, Member, Members, NodeId, Term};
+use tidelock_model::{Batch, LogIndex, LogTime, Member, MemberRole, Members, NodeId, Term};
 
 use crate::consensus::{Consensus, PeerFault, ReadContexts, Ready, Role, Start};
 use crate::digests::Digests;
@@ -71,7 +71,12 @@ impl Replica {
     pub fn new(settings: Settings, start: Start, members: Members) -> Result<Replica, String> {
         let contexts = ReadContexts::new(settings.node, settings.boot);
         let timeout = settings.timeout_ticks;
-        let consensus = Consensus::new(start)?;
+        let mut consensus = Consensus::new(start)?;
+        let mut voters = members.by_id.values().filter(|member| member.role == MemberRole::Voter);
+        if voters.next().is_some_and(|first| first.id == settings.node) && voters.next().is_none() {
+            // Nobody else could lead: there is nothing to wait for.
+            consensus.campaign();
+        }
         let known = (consensus.leader(), consensus.term(), false);
         Ok(Replica {
             settings,
@@ -113,7 +118,7 @@ impl Replica {
             Input::Digest { index, digest } => self.own_digest(index, digest),
             Input::Fetched { fetch, entries } => self.consensus.entries_fetched(fetch, entries),
             Input::Trimmed { first_index } => self.consensus.trimmed(first_index),
-            Input::SnapshotTaken { index, term, voters } => self.consensus.snapshot_taken(index, term, voters),
+            Input::SnapshotTaken { index, term, voters } => self.consensus.snapshot_taken(index, term, &voters),
             Input::SnapshotSent { to, delivered } => self.consensus.snapshot_sent(to, delivered),
             Input::SnapshotReceived { from, message } => self.engine_message(from, message),
             Input::Installed { index, members } => {
@@ -196,7 +201,7 @@ impl Replica {
                 }
             }
             PeerMessage::LeaseReplies(replies) => self.lease_replies(self.settings.node, replies),
-            PeerMessage::ChangeMembers { token, change } => self.change_members_for(from, token, change),
+            PeerMessage::ChangeMembers { token, change } => self.change_members_for(from, token, &change),
             PeerMessage::MembersChanged { token, result } => self.members_changed(token, result),
             PeerMessage::Transfer { token, to } => self.transfer_for(from, token, to),
             PeerMessage::Transferred { token, result } => self.transferred(token, result),
@@ -451,7 +456,7 @@ impl Replica {
     }
 
     fn voters(&self) -> usize {
-        let is_voter = |member: &&Member| member.role == tidelock_model::MemberRole::Voter;
+        let is_voter = |member: &&Member| member.role == MemberRole::Voter;
         self.members.by_id.values().filter(is_voter).count()
     }
 

@@ -144,7 +144,8 @@ pub(crate) async fn seek_promotion(coordinator: Arc<dyn Coordinator>, urls: Vec<
     let mut attempts: u64 = 0;
     loop {
         let reading = coordinator.read(Query::Members, Consistency::Linearizable);
-        if let Ok(QueryAnswer::Members { members, .. }) = reading.await
+        // A node that is still catching up may keep a read waiting; asking must go on meanwhile.
+        if let Ok(Ok(QueryAnswer::Members { members, .. })) = tokio::time::timeout(RETRY_PAUSE, reading).await
             && members.iter().any(|member| member.id == node && member.role == MemberRole::Voter)
         {
             return;

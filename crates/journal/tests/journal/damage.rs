@@ -259,6 +259,45 @@ fn segments_that_changed_places_are_refused() {
     assert!(matches!(open(&disk), Err(OpenError::Damaged { .. })));
 }
 
+/// A segment restored from another copy of the log fits in name, size and every checksum of its own.
+/// Only the chain tells that the segment after it continues something else (H12).
+#[test]
+fn a_segment_of_another_history_is_refused() {
+    let history = |term: u64| {
+        let disk = MemoryDisk::new();
+        let (mut journal, _) = Journal::open(disk.clone(), config()).unwrap();
+        let entries: Vec<_> = (1..=12).map(|index| entry(index, term, 200)).collect();
+        journal.append(&entries, None).unwrap();
+        journal.sync().unwrap();
+        disk
+    };
+    let (disk, other) = (history(1), history(2));
+    assert_eq!(segments(&disk), segments(&other));
+    assert!(segments(&disk).len() >= 2);
+    let name = segments(&disk).remove(0);
+    disk.overwrite(&name, 0, &other.contents(&name).unwrap());
+    let error = open(&disk).unwrap_err();
+    assert!(error.to_string().contains("does not continue"), "{error}");
+}
+
+/// A record that is intact, in its place, and follows another record than the one before it cannot come
+/// from a crash. Cutting there would hide that something else is wrong.
+#[test]
+fn an_intact_record_with_the_wrong_predecessor_is_refused() {
+    let driver = small_journal(true, false);
+    let (name, range) = last_three(&driver);
+    let bytes = driver.disk.contents(&name).unwrap();
+    let at = range.start;
+    let mut header = bytes[at..at + RECORD_HEADER].to_vec();
+    header[8] ^= 1;
+    let place = crc32c::crc32c_append(crc32c::crc32c(&1u64.to_le_bytes()), &(at as u64).to_le_bytes());
+    let check = crc32c::crc32c_append(place, &header[..16]);
+    header[16..].copy_from_slice(&check.to_le_bytes());
+    driver.disk.overwrite(&name, at, &header);
+    let error = open(&driver.disk).unwrap_err();
+    assert!(error.to_string().contains("does not continue the one before"), "{error}");
+}
+
 /// A refused directory is evidence, and often the only copy: looking at it must not change it.
 #[test]
 fn refusing_to_open_changes_nothing_on_disk() {

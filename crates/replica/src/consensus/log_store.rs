@@ -249,9 +249,17 @@ impl Storage for LogStore {
         Ok(self.last)
     }
 
-    fn snapshot(&self, request_index: u64, _to: u64) -> raft::Result<Snapshot> {
+    fn snapshot(&self, request_index: u64, to: u64) -> raft::Result<Snapshot> {
+        // A receiver drops a snapshot that does not count it among the members; a newer one will.
+        let names = |metadata: &SnapshotMetadata| {
+            let voters = metadata.get_conf_state();
+            let all = [&voters.voters, &voters.learners, &voters.voters_outgoing, &voters.learners_next];
+            all.iter().any(|ids| ids.contains(&to))
+        };
         match &self.snapshot {
-            Some(metadata) if metadata.index >= request_index && metadata.index >= self.before_first => {
+            Some(metadata)
+                if metadata.index >= request_index && metadata.index >= self.before_first && names(metadata) =>
+            {
                 let mut snapshot = Snapshot::default();
                 snapshot.set_metadata(metadata.clone());
                 Ok(snapshot)

@@ -1,7 +1,7 @@
 use super::*;
 use tidelock_model::{
-    Batch, Command, Key, KeyRange, LeaseId, LogIndex, LogTime, NodeId, Op, Origin, Proposal, PutLease, PutOp, PutValue,
-    Space, Term,
+    Batch, Command, Key, KeyRange, LeaseId, LogTime, NodeId, Op, Origin, Proposal, PutLease, PutOp, PutValue, Space,
+    Term,
 };
 
 struct World {
