@@ -16,7 +16,7 @@ use crate::snapshots::Snapshots;
 /// the very most.
 const LOCK_BYTES_MAX: usize = 256 << 10;
 /// Steps of sweeping old versions at a time, likewise.
-const SWEEP_STEPS: usize = 2_000;
+const SWEEP_STEPS: usize = 500;
 
 pub(crate) struct ApplyThread {
     pub(crate) shared: Arc<Shared>,
@@ -25,7 +25,16 @@ pub(crate) struct ApplyThread {
     pub(crate) heartbeat: Duration,
     pub(crate) expiries: u64,
     /// Whether old versions are left to sweep.
-    pub(crate) unswept: bool,
+    pub(crate) sweep: Sweep,
+}
+
+/// How far sweeping what was compacted has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Sweep {
+    Done,
+    GoOn,
+    /// Someone still reads at a revision that was compacted: look again later.
+    HeldBack,
 }
 
 impl ApplyThread {
@@ -33,7 +42,7 @@ impl ApplyThread {
         let mut tasks = Vec::new();
         let mut ticked = Instant::now();
         loop {
-            let wait = if self.unswept { Duration::ZERO } else { self.heartbeat };
+            let wait = if self.sweep == Sweep::GoOn { Duration::ZERO } else { self.heartbeat };
             if !self.shared.apply.take(&mut tasks, wait) {
                 return;
             }
@@ -52,12 +61,21 @@ impl ApplyThread {
                 self.tick(ticked.elapsed());
                 ticked = Instant::now();
             }
-            if self.unswept {
-                let keep_from = self.shared.keep_from();
-                self.unswept = self.shared.state.write().sweep(SWEEP_STEPS, keep_from);
+            if self.sweep != Sweep::Done {
+                self.sweep();
             }
             self.snapshots.take_if_due(&self.applier);
         }
+    }
+
+    fn sweep(&mut self) {
+        let keep_from = self.shared.keep_from();
+        let mut state = self.shared.state.write();
+        self.sweep = match state.sweep(SWEEP_STEPS, keep_from) {
+            true => Sweep::GoOn,
+            false if keep_from < state.compacted() => Sweep::HeldBack,
+            false => Sweep::Done,
+        };
     }
 
     fn perform(&mut self, task: Task) {
@@ -67,7 +85,7 @@ impl ApplyThread {
             Task::LeaseCalls { from, calls } => {
                 let mut report = Report::default();
                 self.applier.lease_calls(from, calls, &mut report);
-                self.report_leases(report.lease_replies);
+                self.report_leases(&report.lease_replies);
             }
             Task::Leading(term) => self.applier.leading(&self.shared.state.read(), term),
             Task::Install { index, term } => self.install(index, term),
@@ -88,7 +106,9 @@ impl ApplyThread {
                     index = entry.index();
                     self.applier.apply(&mut state, entry, &mut report);
                 }
-                self.unswept |= state.compacted() != compacted;
+                if state.compacted() != compacted {
+                    self.sweep = Sweep::GoOn;
+                }
             }
             self.applier.hub.wake();
             self.answer(index, report);
@@ -110,11 +130,11 @@ impl ApplyThread {
         for (index, digest) in report.digests {
             self.shared.consensus.push(Input::Digest { index, digest });
         }
-        self.report_leases(report.lease_replies);
+        self.report_leases(&report.lease_replies);
     }
 
-    fn report_leases(&self, replies: Vec<(NodeId, LeaseReply)>) {
-        let mut rest = replies.as_slice();
+    fn report_leases(&self, replies: &[(NodeId, LeaseReply)]) {
+        let mut rest = replies;
         while let Some((to, _)) = rest.first() {
             let count = rest.iter().take_while(|(other, _)| other == to).count();
             let (same, after) = rest.split_at(count);
@@ -151,7 +171,7 @@ impl ApplyThread {
             *state = received.state;
             self.shared.installs.fetch_add(1, Ordering::Relaxed);
             self.applier.installed(&state, term, received.voters);
-            self.unswept = true;
+            self.sweep = Sweep::GoOn;
         }
         self.applier.hub.wake();
         self.shared.consensus.push(Input::Installed { index, members });

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use parking_lot::{Mutex, RwLock};
@@ -19,7 +19,7 @@ use tidelock_state::State;
 use tokio::runtime::Handle;
 use tokio::sync::watch;
 
-use crate::apply_thread::ApplyThread;
+use crate::apply_thread::{ApplyThread, Sweep};
 use crate::config::{Bootstrap, NodeConfig};
 use crate::handle::NodeHandle;
 use crate::identity::{Identity, IdentityError};
@@ -83,24 +83,28 @@ pub fn existing_identity(data_dir: &Path) -> Result<Option<Identity>, StartError
 
 impl Node {
     /// Starts a node. Blocks while it reads its data; call it outside of async tasks.
-    pub fn start(config: NodeConfig, peer_listener: TcpListener, runtime: Handle) -> Result<Node, StartError> {
-        check(&config)?;
+    pub fn start(config: &NodeConfig, peer_listener: TcpListener, runtime: Handle) -> Result<Node, StartError> {
+        check(config)?;
         let disk = OsDisk::open(&config.data_dir)?;
         let journal_config = JournalConfig { segment_bytes: config.limits.segment_bytes, ..JournalConfig::default() };
         let identity = match Identity::read(&disk)? {
             Some(identity) => identity,
             None => bootstrap(&disk, &journal_config, &config.bootstrap)?,
         };
+        let began = Instant::now();
         let (journal, recovered) = Journal::open(disk.clone(), journal_config)?;
         recovered.notes.iter().for_each(|note| tracing::warn!("{note}"));
+        tracing::info!(entries = recovered.entries.len(), took = ?began.elapsed(), "opened the journal");
+        let began = Instant::now();
         let loaded = load_state(&disk, &recovered)?;
+        tracing::info!(keys = loaded.state.keys(), took = ?began.elapsed(), "loaded the state");
         let boot = rand::random::<u64>();
-        let shared = Arc::new(share(&config, identity, boot, loaded.state));
+        let shared = Arc::new(share(config, identity, boot, loaded.state));
         let listen = peer_listener.local_addr()?.to_string();
         let inbound = Arc::new(Inbound { shared: shared.clone(), disk: disk.clone() });
         let peer_config = PeerConfig::plain(shared.identity.cluster, shared.identity.node, listen);
         let peers = PeerNet::start(peer_config, peer_listener, inbound, runtime)?;
-        let replica = replica(&config, &shared, &recovered, &loaded.voters)?;
+        let replica = replica(config, &shared, &recovered, &loaded.voters)?;
         let known: Vec<Member> = match replica.members().by_id.is_empty() {
             true => shared.identity.first_members.clone(),
             false => replica.members().by_id.values().cloned().collect(),
@@ -113,7 +117,8 @@ impl Node {
         let journal = JournalThread { shared: shared.clone(), journal, peers: peers.clone(), hard_state };
         threads.push(spawn(&shared, "journal", move || journal.run())?);
         let snapshots = Snapshots::new(shared.clone(), disk.clone(), loaded.size);
-        let apply = ApplyThread { shared: shared.clone(), applier, snapshots, heartbeat, expiries: 0, unswept: true };
+        let apply =
+            ApplyThread { shared: shared.clone(), applier, snapshots, heartbeat, expiries: 0, sweep: Sweep::GoOn };
         threads.push(spawn(&shared, "apply", move || apply.run())?);
         let consensus = ConsensusThread {
             shared: shared.clone(),

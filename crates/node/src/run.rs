@@ -90,7 +90,7 @@ impl ConsensusThread {
 
     /// `true`: something was done at once that may bring new effects.
     fn perform(&mut self, effects: Effects) -> bool {
-        self.send(effects.frames);
+        self.send(&effects.frames);
         let again = self.persist(effects.persist);
         if !effects.tasks.is_empty() {
             let changes_leader = effects.tasks.iter().any(|task| matches!(task, Task::Leading(_)));
@@ -121,8 +121,8 @@ impl ConsensusThread {
     }
 
     /// One lock and one wake-up per peer, however many frames there are.
-    fn send(&self, frames: Vec<(NodeId, Bytes)>) {
-        let mut rest = frames.as_slice();
+    fn send(&self, frames: &[(NodeId, Bytes)]) {
+        let mut rest = frames;
         while let Some((to, _)) = rest.first() {
             let count = rest.iter().take_while(|(other, _)| other == to).count();
             let (same, after) = rest.split_at(count);
@@ -139,7 +139,7 @@ impl ConsensusThread {
             let idle = next.entries.is_empty() && next.install.is_none() && !next.must_sync;
             if idle && self.at_journal.is_none() {
                 self.unwritten = next.hard_state.or(self.unwritten);
-                self.send(std::mem::take(&mut next.send_after));
+                self.send(&next.send_after);
                 self.replica.step(Input::Persisted { number: next.number });
                 again = true;
                 continue;

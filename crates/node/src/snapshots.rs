@@ -7,10 +7,11 @@
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use tidelock_journal::{
-    OsDisk, SnapshotError, SnapshotMeta, SnapshotReader, SnapshotReceiver, SnapshotWriter, list_snapshots, remove_older,
+    Disk, OsDisk, SnapshotError, SnapshotMeta, SnapshotReader, SnapshotReceiver, SnapshotWriter, list_snapshots, remove_older,
 };
 use tidelock_model::{LogIndex, NodeId};
 use tidelock_replica::{Applier, Input, consensus::SnapshotWanted};
@@ -25,6 +26,10 @@ const PAGE_BYTES: usize = 128 << 10;
 const CHUNK_BYTES: usize = 1 << 20;
 /// Snapshot files kept: the newest, and the one before it while a follower may still be reading it.
 const KEPT: usize = 2;
+/// The same on a full disk, where room counts more. A follower that is reading one has it open.
+const KEPT_ON_FULL_DISK: usize = 1;
+/// Pause between snapshots that are taken for want of space: each costs the disk a copy of the state.
+const LOW_SPACE_PAUSE: Duration = Duration::from_secs(5);
 /// Largest snapshot taken from a peer.
 const RECEIVED_BYTES_MAX: u64 = 64 << 30;
 
@@ -86,28 +91,50 @@ pub(crate) struct Snapshots {
     /// Journal bytes written when the last snapshot began, and that snapshot's size.
     last_at: u64,
     last_size: Arc<AtomicU64>,
+    /// When the last snapshot began.
+    last_begun: Option<Instant>,
 }
 
 impl Snapshots {
     pub(crate) fn new(shared: Arc<Shared>, disk: OsDisk, last_size: u64) -> Snapshots {
         let running = Arc::new(AtomicBool::new(false));
-        Snapshots { shared, disk, running, wished: false, last_at: 0, last_size: Arc::new(AtomicU64::new(last_size)) }
+        let last_size = Arc::new(AtomicU64::new(last_size));
+        Snapshots { shared, disk, running, wished: false, last_at: 0, last_size, last_begun: None }
     }
 
     pub(crate) fn wish(&mut self) {
         self.wished = true;
     }
 
-    /// Begins a snapshot if the journal has grown enough since the last: at least by the configured
-    /// amount, and by half the last snapshot's size, so that large stores do not write themselves over
+    /// Whether the journal has grown enough since the last snapshot: at least by the configured amount,
+    /// and by a quarter of the last snapshot's size, so that large stores do not write themselves over
     /// and over.
+    fn is_due(&self, written: u64) -> bool {
+        let grown = written.saturating_sub(self.last_at);
+        let due_after = self.shared.limits.snapshot_journal_bytes.max(self.last_size.load(Ordering::Relaxed) / 4);
+        self.wished || grown >= due_after || (grown > 0 && self.would_make_room())
+    }
+
+    /// On a full disk a snapshot makes room once the state is smaller than the journal behind it, which
+    /// deleting and compacting lead to (H18). It must fit into half of what is left, so that trying
+    /// cannot make things worse.
+    fn would_make_room(&self) -> bool {
+        let rested = self.last_begun.is_none_or(|begun| begun.elapsed() >= LOW_SPACE_PAUSE);
+        if !rested || !self.shared.disk_full.load(Ordering::Relaxed) {
+            return false;
+        }
+        let size = self.shared.state.read().data_bytes();
+        let free = self.disk.free_bytes().unwrap_or(0);
+        size < self.shared.disk_bytes.load(Ordering::Relaxed) && size < free / 2
+    }
+
+    /// Begins a snapshot if one is due.
     pub(crate) fn take_if_due(&mut self, applier: &Applier) {
         let written = self.shared.journal_written.load(Ordering::Relaxed);
-        let due_after = self.shared.limits.snapshot_journal_bytes.max(self.last_size.load(Ordering::Relaxed) / 2);
-        let due = self.wished || written.saturating_sub(self.last_at) >= due_after;
-        if !due || self.running.swap(true, Ordering::Acquire) {
+        if !self.is_due(written) || self.running.swap(true, Ordering::Acquire) {
             return;
         }
+        self.last_begun = Some(Instant::now());
         self.wished = false;
         self.last_at = written;
         let (term, voters) = applier.position();
@@ -182,12 +209,16 @@ impl Taking {
 
     fn done(&self, meta: &SnapshotMeta) {
         tracing::info!(index = %meta.index, bytes = self.last_size.load(Ordering::Relaxed), "took a snapshot");
-        if let Err(error) = remove_older(&self.disk, KEPT) {
+        let full = self.shared.disk_full.load(Ordering::Relaxed);
+        let (kept, keep) = match full {
+            true => (KEPT_ON_FULL_DISK, 0),
+            false => (KEPT, self.shared.limits.catch_up_entries),
+        };
+        if let Err(error) = remove_older(&self.disk, kept) {
             tracing::warn!(%error, "older snapshots could not be removed");
         }
         let (index, term, voters) = (meta.index, meta.term, meta.extra.clone());
         self.shared.consensus.push(Input::SnapshotTaken { index, term, voters });
-        let keep = self.shared.limits.catch_up_entries;
         self.shared.journal.push(JournalTask::Trim(LogIndex(meta.index.0.saturating_sub(keep))));
     }
 }

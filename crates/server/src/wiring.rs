@@ -65,7 +65,7 @@ pub(crate) fn run(config: &Config, options: &Options) -> Result<(), Failure> {
     let node_config = node_config(config, &addresses, &runtime)?;
     let Listeners { clients, peer, admin } = listeners;
     let node =
-        Node::start(node_config, peer, runtime.handle().clone()).map_err(|error| start_failure(config, &error))?;
+        Node::start(&node_config, peer, runtime.handle().clone()).map_err(|error| start_failure(config, &error))?;
     if options.greet_single_node {
         announce::greet_single_node(config, &addresses);
     }
