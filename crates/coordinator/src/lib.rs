@@ -58,9 +58,12 @@ pub trait Coordinator: Send + Sync + 'static {
     /// Hands leadership to `to` and waits until it leads.
     fn transfer_leadership(&self, to: NodeId) -> Answering<'_, Result<(), MemberError>>;
 
-    /// Asks this node to take a snapshot of its state soon. It happens anyway when the journal has grown;
-    /// this is for operators and measurements.
-    fn take_snapshot(&self);
+    /// Takes a snapshot of this node's state and waits until it is durable. It happens anyway when the
+    /// journal has grown; this is for operators and measurements.
+    fn take_snapshot(&self) -> Answering<'_, Result<(), String>>;
+
+    /// Waits until this node has freed what compaction allows it to free now.
+    fn wait_until_swept(&self) -> Answering<'_, ()>;
 
     /// The current term, as response headers carry it. Cheap enough for every call.
     fn term(&self) -> Term;

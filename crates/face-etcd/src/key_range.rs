@@ -55,8 +55,9 @@ pub(crate) fn wire_items(items: &[KeyValue]) -> Vec<mvccpb::KeyValue> {
     items.iter().map(|item| wire_item(&item.key, &item.record)).collect()
 }
 
-/// An event as etcd writes it: of a deletion only the key and the revision are told.
-pub(crate) fn wire_event(event: &Event) -> mvccpb::Event {
+/// An event as etcd writes it: of a deletion only the key and the revision are told, of what was before
+/// only if it is wanted.
+pub(crate) fn wire_event(event: &Event, want_previous: bool) -> mvccpb::Event {
     let (kind, kv) = match event.kind() {
         EventKind::Put => (mvccpb::event::EventType::Put, wire_item(&event.key, &event.record)),
         EventKind::Delete => {
@@ -65,7 +66,8 @@ pub(crate) fn wire_event(event: &Event) -> mvccpb::Event {
             (mvccpb::event::EventType::Delete, mvccpb::KeyValue { key, mod_revision, ..Default::default() })
         }
     };
-    let prev_kv = event.previous.as_ref().map(|previous| wire_item(&event.key, previous));
+    let previous = event.previous.as_ref().filter(|_| want_previous);
+    let prev_kv = previous.map(|previous| wire_item(&event.key, previous));
     mvccpb::Event { r#type: kind.into(), kv: Some(kv), prev_kv }
 }
 
@@ -119,7 +121,7 @@ mod tests {
         let meta = RecordMeta { created: Revision(2), modified: Revision(3), version: 2, lease: LeaseId(7), sub: 0 };
         let previous = Some(Record::new(meta, b"old"));
         let event = Event { key: user(b"k"), record: Record::tombstone(Revision(9), 1), previous };
-        let wire = wire_event(&event);
+        let wire = wire_event(&event, true);
         assert_eq!(wire.r#type, 1);
         let bare = mvccpb::KeyValue { key: "k".into(), mod_revision: 9, ..Default::default() };
         assert_eq!(wire.kv, Some(bare));

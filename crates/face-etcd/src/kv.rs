@@ -169,8 +169,7 @@ pub fn delete_to_response(answer: &Answer, header: ResponseHeader) -> Result<Del
     Ok(DeleteRangeResponse { header: Some(header), deleted: wire_number(*deleted), prev_kvs: wire_items(previous) })
 }
 
-/// A compaction as a command. `physical` asks to wait until space is freed; ours is freed bit by bit
-/// and nothing observable depends on it, so it is not waited for.
+/// A compaction as a command. `physical` asks to wait until space is freed, which the caller does.
 pub fn compact_to_command(request: CompactionRequest) -> Result<Command, FaceError> {
     // Everything before the first revision counts as compacted from the start.
     let revision = u64::try_from(request.revision).map_err(|_| FaceError::Compacted)?;
@@ -230,7 +229,12 @@ impl Kv for Services {
 
     async fn compact(&self, request: Request<CompactionRequest>) -> Result<Response<CompactionResponse>, Status> {
         self.refuse_on_learner()?;
-        let (revision, _) = self.propose(compact_to_command(request.into_inner())?).await?;
+        let request = request.into_inner();
+        let physical = request.physical;
+        let (revision, _) = self.propose(compact_to_command(request)?).await?;
+        if physical {
+            self.coordinator.wait_until_swept().await;
+        }
         Ok(Response::new(CompactionResponse { header: Some(self.headers.at(revision)) }))
     }
 }

@@ -110,7 +110,13 @@ impl Coordinator for Double {
         Box::pin(std::future::ready(Err(MemberError::OutcomeUnknown { waited })))
     }
 
-    fn take_snapshot(&self) {}
+    fn take_snapshot(&self) -> Answering<'_, Result<(), String>> {
+        Box::pin(async { Ok(()) })
+    }
+
+    fn wait_until_swept(&self) -> Answering<'_, ()> {
+        Box::pin(async {})
+    }
 
     fn term(&self) -> Term {
         Term(3)

@@ -64,6 +64,7 @@ struct Watcher {
     wire_id: i64,
     want_puts: bool,
     want_deletes: bool,
+    want_previous: bool,
     fragment: bool,
     wants_progress: bool,
     /// Whether it was told nothing since the last tick.
@@ -151,6 +152,7 @@ impl WatchStream {
             wire_id,
             want_puts: !filtered(FilterType::Noput),
             want_deletes: !filtered(FilterType::Nodelete),
+            want_previous: create.prev_kv,
             fragment: create.fragment,
             wants_progress: create.progress_notify,
             quiet: true,
@@ -196,7 +198,9 @@ impl WatchStream {
             EventKind::Put => watcher.want_puts,
             EventKind::Delete => watcher.want_deletes,
         };
-        let events: Vec<_> = events.iter().filter(wanted).map(wire_event).collect();
+        // The subscription may tell what was before unasked, because it had it at hand; clients print it.
+        let want_previous = watcher.want_previous;
+        let events: Vec<_> = events.iter().filter(wanted).map(|event| wire_event(event, want_previous)).collect();
         if events.is_empty() {
             return;
         }

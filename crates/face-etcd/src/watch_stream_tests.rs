@@ -186,6 +186,19 @@ fn filtered_events_are_not_sent() {
     assert_eq!(stream.notice(events(0, 8, vec![put_event(8, b"v")])), []);
 }
 
+/// Twice the bytes on the wire, and etcdctl prints what it is sent: values nobody asked to see.
+#[test]
+fn what_was_before_is_told_only_to_who_asked() {
+    let mut stream = Driven::new();
+    stream.open(watch("k"));
+    stream.open(WatchCreateRequest { prev_kv: true, ..watch("k") });
+    let overwritten = Event { previous: Some(put_event(6, b"old").record), ..put_event(7, b"new") };
+    let (_, without) = stream.reply(events(0, 7, vec![overwritten.clone()]));
+    let (_, with) = stream.reply(events(1, 7, vec![overwritten]));
+    assert_eq!(without.events[0].prev_kv, None);
+    assert_eq!(with.events[0].prev_kv.as_ref().map(|kv| &kv.value[..]), Some(&b"old"[..]));
+}
+
 /// W6: the answer takes its place among the events, and one answer is never older than its question.
 #[test]
 fn progress_is_told_when_the_subscription_says_so_and_asked_again_for_later_questions() {

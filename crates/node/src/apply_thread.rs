@@ -76,6 +76,8 @@ impl ApplyThread {
             false if keep_from < state.compacted() => Sweep::HeldBack,
             false => Sweep::Done,
         };
+        drop(state);
+        self.shared.sweeping.send_replace(self.sweep == Sweep::GoOn);
     }
 
     fn perform(&mut self, task: Task) {
@@ -108,6 +110,7 @@ impl ApplyThread {
                 }
                 if state.compacted() != compacted {
                     self.sweep = Sweep::GoOn;
+                    self.shared.sweeping.send_replace(true);
                 }
             }
             self.applier.hub.wake();

@@ -20,7 +20,7 @@ use tidelock_state::State;
 
 use crate::inbox::Refused;
 use crate::peers::PeerNet;
-use crate::shared::{Pin, Shared};
+use crate::shared::{ApplyTask, Pin, Shared};
 use crate::subscription::NodeSubscription;
 
 /// Inputs that may wait for the consensus thread before callers are turned away. Reports of finished
@@ -149,6 +149,11 @@ impl NodeHandle {
         answer.await.unwrap_or(Err(ReadError::Stopping))
     }
 
+    async fn until_stopped(&self) {
+        let mut stopped = self.shared.stopped.subscribe();
+        let _ = stopped.wait_for(Option::is_some).await;
+    }
+
     fn member_error(&self, refusal: MemberRefusal) -> MemberError {
         match refusal {
             MemberRefusal::Exists(id) => MemberError::Exists(id),
@@ -221,8 +226,27 @@ impl Coordinator for NodeHandle {
         })
     }
 
-    fn take_snapshot(&self) {
-        self.shared.apply.push(crate::shared::ApplyTask::TakeSnapshot);
+    fn take_snapshot(&self) -> Answering<'_, Result<(), String>> {
+        Box::pin(async move {
+            let mut finished = self.shared.snapshots_finished.subscribe();
+            // One under way began before this call; the next is meant.
+            let wanted = self.shared.snapshots_begun.load(Ordering::Relaxed) + 1;
+            self.shared.apply.push(ApplyTask::TakeSnapshot);
+            tokio::select! {
+                Ok(last) = finished.wait_for(|last| last.number >= wanted) => last.problem.clone().map_or(Ok(()), Err),
+                () = self.until_stopped() => Err("the node is shutting down".to_owned()),
+            }
+        })
+    }
+
+    fn wait_until_swept(&self) -> Answering<'_, ()> {
+        Box::pin(async move {
+            let mut sweeping = self.shared.sweeping.subscribe();
+            tokio::select! {
+                _ = sweeping.wait_for(|sweeping| !sweeping) => {}
+                () = self.until_stopped() => {}
+            }
+        })
     }
 
     fn term(&self) -> Term {

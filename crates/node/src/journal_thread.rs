@@ -16,6 +16,9 @@ use crate::shared::{JournalTask, Shared, StopReason};
 
 /// How often the reserve of prepared segments is looked after.
 const MAINTAIN_EVERY: Duration = Duration::from_secs(1);
+/// And after how many bytes written: a flood must not eat, within that second, the room that deleting
+/// will need once the disk is found to be full (H18).
+const MAINTAIN_BYTES: u64 = 4 << 20;
 /// Pause between attempts to write while the disk is full.
 const FULL_RETRY: Duration = Duration::from_millis(200);
 
@@ -31,6 +34,7 @@ impl JournalThread {
     pub(crate) fn run(mut self) {
         let mut tasks = Vec::new();
         let mut maintained = Instant::now();
+        let mut maintained_at = 0;
         while self.shared.journal.take(&mut tasks, MAINTAIN_EVERY) {
             let mut ready = Vec::new();
             for task in tasks.drain(..) {
@@ -54,8 +58,9 @@ impl JournalThread {
             {
                 return self.fail(&error);
             }
-            if maintained.elapsed() >= MAINTAIN_EVERY {
-                maintained = Instant::now();
+            let written = self.shared.journal_written.load(Ordering::Relaxed);
+            if maintained.elapsed() >= MAINTAIN_EVERY || written.saturating_sub(maintained_at) >= MAINTAIN_BYTES {
+                (maintained, maintained_at) = (Instant::now(), written);
                 if let Err(error) = self.maintain() {
                     return self.fail(&error);
                 }

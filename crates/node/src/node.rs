@@ -3,7 +3,7 @@
 use std::net::TcpListener;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -92,19 +92,26 @@ impl Node {
             None => bootstrap(&disk, &journal_config, &config.bootstrap)?,
         };
         let began = Instant::now();
-        let (journal, recovered) = Journal::open(disk.clone(), journal_config)?;
+        let (journal, mut recovered) = Journal::open(disk.clone(), journal_config)?;
         recovered.notes.iter().for_each(|note| tracing::warn!("{note}"));
         tracing::info!(entries = recovered.entries.len(), took = ?began.elapsed(), "opened the journal");
         let began = Instant::now();
-        let loaded = load_state(&disk, &recovered)?;
+        // In a thread of its own that ends: the allocator gives what a thread allocated back to the system
+        // only while that thread goes on allocating, or after it ended.
+        let loaded = std::thread::scope(|scope| scope.spawn(|| load_state(&disk, &recovered)).join());
+        let loaded = loaded.unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
         tracing::info!(keys = loaded.state.keys(), took = ?began.elapsed(), "loaded the state");
         let boot = rand::random::<u64>();
         let shared = Arc::new(share(config, identity, boot, loaded.state));
+        // What the journal already holds behind its snapshot counts towards the next, or a node that
+        // restarts often would never take one and its journal would grow for ever.
+        let unsaved = recovered.entries.iter().map(|entry| entry.payload.len() as u64).sum();
+        shared.journal_written.store(unsaved, Ordering::Relaxed);
         let listen = peer_listener.local_addr()?.to_string();
         let inbound = Arc::new(Inbound { shared: shared.clone(), disk: disk.clone() });
         let peer_config = PeerConfig::plain(shared.identity.cluster, shared.identity.node, listen);
         let peers = PeerNet::start(peer_config, peer_listener, inbound, runtime)?;
-        let replica = replica(config, &shared, &recovered, &loaded.voters)?;
+        let replica = replica(config, &shared, &mut recovered, &loaded.voters)?;
         let known: Vec<Member> = match replica.members().by_id.is_empty() {
             true => shared.identity.first_members.clone(),
             false => replica.members().by_id.values().cloned().collect(),
@@ -257,7 +264,7 @@ fn load_state(disk: &OsDisk, recovered: &Recovered) -> Result<Loaded, StartError
 fn replica(
     config: &NodeConfig,
     shared: &Arc<Shared>,
-    recovered: &Recovered,
+    recovered: &mut Recovered,
     voters: &Bytes,
 ) -> Result<Replica, StartError> {
     let ticks = |duration: Duration| duration.as_millis().div_ceil(config.heartbeat.as_millis()) as u64;
@@ -270,7 +277,7 @@ fn replica(
         hard_state: recovered.hard_state,
         voters: voters.clone(),
         snapshot: recovered.snapshot.as_ref().map_or((LogIndex(0), Term(0)), |meta| (meta.index, meta.term)),
-        entries: recovered.entries.clone(),
+        entries: std::mem::take(&mut recovered.entries),
     };
     let members = shared.state.read().members().clone();
     Replica::new(settings, start, members).map_err(StartError::Config)
@@ -315,6 +322,9 @@ fn share(config: &NodeConfig, identity: Identity, boot: u64, state: State) -> Sh
         next_subscriber: AtomicU64::new(1),
         received: Mutex::new(None),
         installs: AtomicU64::new(0),
+        snapshots_begun: AtomicU64::new(0),
+        snapshots_finished: watch::Sender::default(),
+        sweeping: watch::Sender::new(true),
         stopped: watch::Sender::new(None),
     }
 }

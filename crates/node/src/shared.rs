@@ -83,7 +83,20 @@ pub(crate) struct Shared {
     pub(crate) received: Mutex<Option<Received>>,
     /// Counts states that were replaced as a whole, so that a snapshot under way notices.
     pub(crate) installs: AtomicU64,
+    pub(crate) snapshots_begun: AtomicU64,
+    pub(crate) snapshots_finished: watch::Sender<SnapshotFinished>,
+    /// Whether what was compacted is being freed.
+    pub(crate) sweeping: watch::Sender<bool>,
     pub(crate) stopped: watch::Sender<Option<StopReason>>,
+}
+
+/// How the last snapshot ended.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct SnapshotFinished {
+    /// Counts those begun since the node started.
+    pub(crate) number: u64,
+    /// Why there is none, if there is none.
+    pub(crate) problem: Option<String>,
 }
 
 /// Keeps the versions visible at a revision from being swept while someone reads at it.

@@ -11,14 +11,15 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use tidelock_journal::{
-    Disk, OsDisk, SnapshotError, SnapshotMeta, SnapshotReader, SnapshotReceiver, SnapshotWriter, list_snapshots, remove_older,
+    Disk, OsDisk, SnapshotError, SnapshotMeta, SnapshotReader, SnapshotReceiver, SnapshotWriter, list_snapshots,
+    remove_older,
 };
 use tidelock_model::{LogIndex, NodeId};
 use tidelock_replica::{Applier, Input, consensus::SnapshotWanted};
 use tidelock_state::{LoadError, SnapshotHead, State, StateLoader};
 
 use crate::peers::{PeerNet, SnapshotSink, SnapshotSource};
-use crate::shared::{JournalTask, Pin, Shared};
+use crate::shared::{JournalTask, Pin, Shared, SnapshotFinished};
 
 /// Bytes of one page: how long readers of the state may hold up a writer for its sake.
 const PAGE_BYTES: usize = 128 << 10;
@@ -146,6 +147,7 @@ impl Snapshots {
         };
         let meta = SnapshotMeta { index: head.index, term, extra: voters };
         let taking = Taking {
+            number: self.shared.snapshots_begun.fetch_add(1, Ordering::Relaxed) + 1,
             shared: self.shared.clone(),
             disk: self.disk.clone(),
             installs: self.shared.installs.load(Ordering::Relaxed),
@@ -165,6 +167,7 @@ impl Snapshots {
 }
 
 struct Taking {
+    number: u64,
     shared: Arc<Shared>,
     disk: OsDisk,
     installs: u64,
@@ -173,11 +176,18 @@ struct Taking {
 
 impl Taking {
     fn run(&self, head: &SnapshotHead, meta: SnapshotMeta) {
-        match self.write(head, meta) {
-            Ok(Some(meta)) => self.done(&meta),
-            Ok(None) => tracing::info!("a snapshot was given up: a newer state was installed or the node stops"),
-            Err(error) => tracing::warn!(%error, "a snapshot could not be written; it will be tried again"),
+        let problem = match self.write(head, meta) {
+            Ok(Some(meta)) => {
+                self.done(&meta);
+                None
+            }
+            Ok(None) => Some("given up: a newer state was installed or the node stops".to_owned()),
+            Err(error) => Some(error.to_string()),
+        };
+        if let Some(problem) = &problem {
+            tracing::warn!(problem, "a snapshot could not be taken; it will be tried again");
         }
+        self.shared.snapshots_finished.send_replace(SnapshotFinished { number: self.number, problem });
     }
 
     fn write(&self, head: &SnapshotHead, meta: SnapshotMeta) -> Result<Option<SnapshotMeta>, SnapshotError> {

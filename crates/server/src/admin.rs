@@ -9,6 +9,7 @@
 //! POST   /v1/members           {"peer_address", "name"?, "learner"?}: add one
 //! POST   /v1/members/ID/promote, DELETE /v1/members/ID
 //! POST   /v1/leadership        {"to": ID}
+//! POST   /v1/snapshot          answers once a snapshot of this node's state is durable
 //! ```
 //!
 //! Errors are `{"error", "hint", "code"}`. Bodies are small and bounded. A change asked for by a web
@@ -67,6 +68,7 @@ pub(crate) fn router(admin: Admin) -> Router {
         .route("/v1/members/{id}", delete(remove_member))
         .route("/v1/members/{id}/promote", post(promote_member))
         .route("/v1/leadership", post(transfer_leadership))
+        .route("/v1/snapshot", post(take_snapshot))
         .fallback(no_such_route)
         .layer(middleware::from_fn(refuse_other_origins))
         .layer(DefaultBodyLimit::max(BODY_BYTES_MAX))
@@ -138,7 +140,7 @@ fn is_same_origin(headers: &HeaderMap) -> bool {
 }
 
 async fn no_such_route() -> Refused {
-    let hint = "there are /health /readyz /livez /metrics /v1/status /v1/members and /v1/leadership";
+    let hint = "there are /health /readyz /livez /metrics /v1/status /v1/members /v1/leadership and /v1/snapshot";
     Refused::new(StatusCode::NOT_FOUND, "no-such-route", "there is nothing at this path", hint)
 }
 
@@ -230,6 +232,13 @@ async fn transfer_leadership(State(admin): State<Admin>, body: Bytes) -> Result<
     admin.coordinator.transfer_leadership(node_id(&request.to)?).await?;
     tracing::info!(to = %request.to, "leadership transferred");
     list_members(State(admin)).await
+}
+
+async fn take_snapshot(State(admin): State<Admin>) -> Result<&'static str, Refused> {
+    let hint = "look at the node's log and at the space left on its disk";
+    let failed = |problem: String| Refused::new(StatusCode::SERVICE_UNAVAILABLE, "no-snapshot", problem, hint);
+    admin.coordinator.take_snapshot().await.map_err(failed)?;
+    Ok("{}\n")
 }
 
 fn report(admin: &Admin, members: &[Member]) -> MemberList {
