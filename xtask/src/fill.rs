@@ -17,7 +17,7 @@ use crate::random::Random;
 /// etcd's default limit.
 const PUTS_PER_TXN: u64 = 128;
 /// Enough to keep the journal busy; few enough to stay far below any server's bound on waiting writes.
-const TXNS_IN_FLIGHT: u64 = 32;
+const TXNS_IN_FLIGHT: u64 = 8;
 /// Random bytes that values are cut from. Values share them, so making one costs nothing.
 const VALUE_POOL_BYTES: usize = 1 << 20;
 

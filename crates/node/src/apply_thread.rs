@@ -26,6 +26,8 @@ pub(crate) struct ApplyThread {
     pub(crate) expiries: u64,
     /// Whether old versions are left to sweep.
     pub(crate) sweep: Sweep,
+    /// Ticks left on which the allocator is reminded of what was freed.
+    pub(crate) nudges: u32,
 }
 
 /// How far sweeping what was compacted has come.
@@ -59,12 +61,15 @@ impl ApplyThread {
             self.shared.watchers.store(self.applier.hub.watchers(), Ordering::Relaxed);
             if ticked.elapsed() >= self.heartbeat {
                 self.tick(ticked.elapsed());
+                self.nudge_allocator();
                 ticked = Instant::now();
             }
             if self.sweep != Sweep::Done {
                 self.sweep();
             }
-            self.snapshots.take_if_due(&self.applier);
+            if self.sweep != Sweep::GoOn {
+                self.snapshots.take_if_due(&self.applier);
+            }
         }
     }
 
@@ -77,7 +82,19 @@ impl ApplyThread {
             false => Sweep::Done,
         };
         drop(state);
+        // For some seconds from now.
+        self.nudges = 50;
         self.shared.sweeping.send_replace(self.sweep == Sweep::GoOn);
+    }
+
+    /// The allocator returns freed memory to the system a second later, but only when it is called for a
+    /// large block again, which a node at rest never does. So it is asked for one.
+    fn nudge_allocator(&mut self) {
+        const LARGE: usize = 4 << 20;
+        if self.nudges > 0 {
+            self.nudges -= 1;
+            drop(std::hint::black_box(Vec::<u8>::with_capacity(LARGE)));
+        }
     }
 
     fn perform(&mut self, task: Task) {

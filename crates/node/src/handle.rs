@@ -50,11 +50,11 @@ impl NodeHandle {
         let (number, answer) = shared.proposals.add(shared.limits.proposals_waiting).map_err(overloaded)?;
         let origin = Origin { node: shared.identity.node, boot: shared.boot, number };
         let bytes = Proposal { origin, request, command }.to_bytes();
+        let before = shared.proposal_bytes.fetch_add(bytes.len() as u64, Ordering::Relaxed);
         let mut waiting = Waiting { shared, number, bytes: bytes.len() as u64, done: false };
         if bytes.len() > COMMAND_BYTES_MAX {
             return Err(ProposeError::TooLarge { bytes: bytes.len(), max: COMMAND_BYTES_MAX });
         }
-        let before = shared.proposal_bytes.fetch_add(bytes.len() as u64, Ordering::Relaxed);
         if before > shared.limits.proposal_bytes_waiting as u64 {
             return Err(overloaded(shared.proposals.waiting()));
         }
@@ -212,7 +212,16 @@ impl Coordinator for NodeHandle {
             let (token, answer) = added.map_err(|_| MemberError::Busy)?;
             self.shared.consensus.push(Input::Call(Call::ChangeMembers { token, change }));
             let result = answer.await.map_err(|_| MemberError::Stopping)?;
-            result.map_err(|refusal| self.member_error(refusal))
+            let mut members = result.map_err(|refusal| self.member_error(refusal))?;
+            // Names and client addresses are known to the state alone.
+            let published = self.shared.state.read().members().clone();
+            for member in &mut members {
+                if let Some(known) = published.by_id.get(&member.id) {
+                    member.name.clone_from(&known.name);
+                    member.client_urls.clone_from(&known.client_urls);
+                }
+            }
+            Ok(members)
         })
     }
 

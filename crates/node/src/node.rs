@@ -124,8 +124,15 @@ impl Node {
         let journal = JournalThread { shared: shared.clone(), journal, peers: peers.clone(), hard_state };
         threads.push(spawn(&shared, "journal", move || journal.run())?);
         let snapshots = Snapshots::new(shared.clone(), disk.clone(), loaded.size);
-        let apply =
-            ApplyThread { shared: shared.clone(), applier, snapshots, heartbeat, expiries: 0, sweep: Sweep::GoOn };
+        let apply = ApplyThread {
+            shared: shared.clone(),
+            applier,
+            snapshots,
+            heartbeat,
+            expiries: 0,
+            sweep: Sweep::GoOn,
+            nudges: 0,
+        };
         threads.push(spawn(&shared, "apply", move || apply.run())?);
         let consensus = ConsensusThread {
             shared: shared.clone(),
@@ -174,7 +181,8 @@ impl Node {
     async fn hand_over(&self) {
         let me = self.shared.identity.node;
         let leads = || self.shared.standing.lock().leader == Some(me);
-        if !leads() || self.shared.members.lock().by_id.len() < 2 {
+        // A node that stopped by itself, such as a leader that was removed, has nothing left to give.
+        if !leads() || self.shared.is_stopped() || self.shared.members.lock().by_id.len() < 2 {
             return;
         }
         self.shared.consensus.push(Input::StepDown);
@@ -205,6 +213,10 @@ fn spawn(shared: &Arc<Shared>, name: &str, run: impl FnOnce() + Send + 'static) 
 fn check(config: &NodeConfig) -> Result<(), StartError> {
     if config.heartbeat < Duration::from_millis(1) || config.election_timeout < config.heartbeat * 5 {
         return Err(StartError::Config("the election timeout must be at least five heartbeats".into()));
+    }
+    if config.limits.proposals_waiting as u64 > tidelock_state::ORIGIN_WINDOW / 2 {
+        let most = tidelock_state::ORIGIN_WINDOW / 2;
+        return Err(StartError::Config(format!("at most {most} proposals may wait: more could not be told apart")));
     }
     if config.limits.segment_bytes < 2 * tidelock_model::limits::COMMAND_BYTES_MAX as u64 {
         return Err(StartError::Config("a journal segment must hold the largest command twice".into()));

@@ -25,12 +25,16 @@ use crate::shared::{JournalTask, Pin, Shared, SnapshotFinished};
 const PAGE_BYTES: usize = 128 << 10;
 /// Pages are gathered into chunks of this size, which compress better and cost fewer checksums.
 const CHUNK_BYTES: usize = 1 << 20;
+/// A head is written in pieces of this size.
+const HEAD_PIECE_BYTES: usize = 16 << 20;
 /// Snapshot files kept: the newest, and the one before it while a follower may still be reading it.
 const KEPT: usize = 2;
 /// The same on a full disk, where room counts more. A follower that is reading one has it open.
 const KEPT_ON_FULL_DISK: usize = 1;
 /// Pause between snapshots that are taken for want of space: each costs the disk a copy of the state.
 const LOW_SPACE_PAUSE: Duration = Duration::from_secs(5);
+/// Bytes of data below which it does not matter what a snapshot holds too much.
+const SHRUNK_FROM: u64 = 32 << 20;
 /// Largest snapshot taken from a peer.
 const RECEIVED_BYTES_MAX: u64 = 64 << 30;
 
@@ -57,19 +61,36 @@ pub enum SnapshotLoadError {
 
 /// Reads a whole state from a snapshot file.
 pub(crate) fn load(reader: &mut SnapshotReader) -> Result<State, SnapshotLoadError> {
-    let head = reader.next_chunk()?.ok_or(SnapshotLoadError::Empty)?;
-    let mut loader = StateLoader::new(head)?;
+    let mut loader = StateLoader::new(read_head(reader)?)?;
     while let Some(chunk) = reader.next_chunk()? {
         loader.add_page(chunk)?;
     }
     Ok(loader.finish()?)
 }
 
+/// Writes a head: how many pieces it has, then the pieces. One with millions of leases is larger than a
+/// chunk may be.
+fn write_head(writer: &mut SnapshotWriter<OsDisk>, head: &[u8]) -> Result<(), SnapshotError> {
+    let pieces = head.chunks(HEAD_PIECE_BYTES);
+    writer.write_chunk(&(pieces.len() as u32).to_le_bytes())?;
+    pieces.into_iter().try_for_each(|piece| writer.write_chunk(piece))
+}
+
+fn read_head(reader: &mut SnapshotReader) -> Result<Bytes, SnapshotLoadError> {
+    let count = reader.next_chunk()?.ok_or(SnapshotLoadError::Empty)?;
+    let count = u32::from_le_bytes(count.as_ref().try_into().map_err(|_| SnapshotLoadError::Empty)?);
+    let mut head = Vec::new();
+    for _ in 0..count {
+        head.extend_from_slice(&reader.next_chunk()?.ok_or(SnapshotLoadError::Empty)?);
+    }
+    Ok(head.into())
+}
+
 /// Writes a state nobody else uses: the founding one.
 pub(crate) fn write_whole(disk: &OsDisk, state: &State, meta: SnapshotMeta) -> Result<(), SnapshotError> {
     let head = state.begin_snapshot();
     let mut writer = SnapshotWriter::create(disk.clone(), meta)?;
-    writer.write_chunk(&head.bytes)?;
+    write_head(&mut writer, &head.bytes)?;
     let mut position = None;
     loop {
         let page = state.snapshot_page(&head, position.as_ref(), CHUNK_BYTES);
@@ -92,15 +113,17 @@ pub(crate) struct Snapshots {
     /// Journal bytes written when the last snapshot began, and that snapshot's size.
     last_at: u64,
     last_size: Arc<AtomicU64>,
-    /// When the last snapshot began.
+    /// When the last snapshot began, and how many bytes of keys and values were held then.
     last_begun: Option<Instant>,
+    last_data: u64,
 }
 
 impl Snapshots {
     pub(crate) fn new(shared: Arc<Shared>, disk: OsDisk, last_size: u64) -> Snapshots {
         let running = Arc::new(AtomicBool::new(false));
         let last_size = Arc::new(AtomicU64::new(last_size));
-        Snapshots { shared, disk, running, wished: false, last_at: 0, last_size, last_begun: None }
+        let last_data = shared.state.read().data_bytes();
+        Snapshots { shared, disk, running, wished: false, last_at: 0, last_size, last_begun: None, last_data }
     }
 
     pub(crate) fn wish(&mut self) {
@@ -113,7 +136,12 @@ impl Snapshots {
     fn is_due(&self, written: u64) -> bool {
         let grown = written.saturating_sub(self.last_at);
         let due_after = self.shared.limits.snapshot_journal_bytes.max(self.last_size.load(Ordering::Relaxed) / 4);
-        self.wished || grown >= due_after || (grown > 0 && self.would_make_room())
+        self.wished || grown >= due_after || (grown > 0 && (self.has_shrunk() || self.would_make_room()))
+    }
+
+    /// Whether compaction freed much of what the last snapshot holds: a restart would load it all again.
+    fn has_shrunk(&self) -> bool {
+        self.last_data > SHRUNK_FROM && self.shared.state.read().data_bytes() < self.last_data / 4 * 3
     }
 
     /// On a full disk a snapshot makes room once the state is smaller than the journal behind it, which
@@ -142,6 +170,7 @@ impl Snapshots {
         let (head, pin) = {
             let state = self.shared.state.read();
             let head = state.begin_snapshot();
+            self.last_data = state.data_bytes();
             let pin = Pin::new(&self.shared, head.keep_from);
             (head, pin)
         };
@@ -192,7 +221,7 @@ impl Taking {
 
     fn write(&self, head: &SnapshotHead, meta: SnapshotMeta) -> Result<Option<SnapshotMeta>, SnapshotError> {
         let mut writer = SnapshotWriter::create(self.disk.clone(), meta)?;
-        writer.write_chunk(&head.bytes)?;
+        write_head(&mut writer, &head.bytes)?;
         let mut position = None;
         let mut chunk = Vec::with_capacity(CHUNK_BYTES + PAGE_BYTES);
         loop {
@@ -219,17 +248,21 @@ impl Taking {
 
     fn done(&self, meta: &SnapshotMeta) {
         tracing::info!(index = %meta.index, bytes = self.last_size.load(Ordering::Relaxed), "took a snapshot");
-        let full = self.shared.disk_full.load(Ordering::Relaxed);
-        let (kept, keep) = match full {
-            true => (KEPT_ON_FULL_DISK, 0),
-            false => (KEPT, self.shared.limits.catch_up_entries),
-        };
+        let kept = if self.shared.disk_full.load(Ordering::Relaxed) { KEPT_ON_FULL_DISK } else { KEPT };
         if let Err(error) = remove_older(&self.disk, kept) {
             tracing::warn!(%error, "older snapshots could not be removed");
         }
         let (index, term, voters) = (meta.index, meta.term, meta.extra.clone());
         self.shared.consensus.push(Input::SnapshotTaken { index, term, voters });
-        self.shared.journal.push(JournalTask::Trim(LogIndex(meta.index.0.saturating_sub(keep))));
+        self.shared.journal.push(JournalTask::Trim(self.trim_up_to(index)));
+    }
+
+    /// Followers that were away for a while catch up from entries behind the snapshot: so many, but none
+    /// from before the oldest snapshot kept. Counting alone would keep gigabytes of large entries.
+    fn trim_up_to(&self, index: LogIndex) -> LogIndex {
+        let counted = index.0.saturating_sub(self.shared.limits.catch_up_entries);
+        let oldest = list_snapshots(&self.disk).ok().and_then(|names| names.first().map(|name| name.index.0));
+        LogIndex(counted.max(oldest.unwrap_or(0)).min(index.0))
     }
 }
 

@@ -32,6 +32,9 @@ const APPEND_MESSAGES_IN_FLIGHT_MAX: usize = 256;
 /// Committed entries taken from the engine at a time.
 const COMMITTED_BYTES_MAX: u64 = 16 << 20;
 
+/// Index of the state every founder starts with.
+const FOUNDING_INDEX: u64 = 1;
+
 /// What a node knows when it starts.
 pub struct Start {
     /// This node.
@@ -218,10 +221,23 @@ impl Consensus {
             return Err(PeerFault::Improper("a message for another node"));
         }
         self.check(&message)?;
+        if self.may_have_forgotten_promises(&message) {
+            return Ok(());
+        }
         // What the library refuses here (an unknown sender of a response, a stale transfer) is weather.
         let _ = self.raw.step(message);
         self.fix_election_timeout();
         Ok(())
+    }
+
+    /// A node that holds nothing but what a cluster is founded with cannot tell whether it is new or has
+    /// lost its disk, and with it what it had promised (H21). So it votes only among equals, when the
+    /// cluster is founded; once others hold more, it has to catch up from a leader first.
+    fn may_have_forgotten_promises(&self, message: &Message) -> bool {
+        let asks_for_vote =
+            matches!(message.get_msg_type(), MessageType::MsgRequestVote | MessageType::MsgRequestPreVote);
+        let last = self.raw.raft.raft_log.last_index();
+        asks_for_vote && last <= FOUNDING_INDEX && message.index > FOUNDING_INDEX
     }
 
     /// The library panics on messages no correct peer sends; they are turned away before it sees them.

@@ -25,7 +25,7 @@ pub(crate) struct MemberCalls {
 }
 
 enum Wish {
-    Change,
+    Change(MemberChange),
     Transfer,
 }
 
@@ -37,7 +37,7 @@ impl Replica {
                 self.effects.replies.push(Reply::Members { token, result: Err(MemberRefusal::Busy) });
             }
             Some(leader) => {
-                self.member_calls.waiting.insert(token, (Wish::Change, self.tick));
+                self.member_calls.waiting.insert(token, (Wish::Change(change.clone()), self.tick));
                 if leader == me {
                     self.change_members_for(me, token, &change);
                 } else {
@@ -137,6 +137,17 @@ impl Replica {
         }
     }
 
+    /// A change was carried out: whoever asked for it at this node has what it wished for. The leader's
+    /// own answer may never come, above all when the change removed the leader.
+    pub(crate) fn member_wish_came_true(&mut self, change: &MemberChange) {
+        let is_it = |(_, (wish, _)): &(&Token, &(Wish, u64))| matches!(wish, Wish::Change(wished) if wished == change);
+        let tokens: Vec<Token> = self.member_calls.waiting.iter().filter(is_it).map(|(token, _)| *token).collect();
+        for token in tokens {
+            let members = self.members.by_id.values().cloned().collect();
+            self.members_changed(token, Ok(members));
+        }
+    }
+
     fn tell_members(&mut self, to: NodeId, token: Token, result: Result<Vec<Member>, MemberRefusal>) {
         if to == self.settings.node {
             self.members_changed(token, result);
@@ -227,7 +238,7 @@ impl Replica {
         for token in tokens {
             let Some((wish, _)) = self.member_calls.waiting.remove(&token) else { continue };
             self.effects.replies.push(match wish {
-                Wish::Change => Reply::Members { token, result: Err(MemberRefusal::TimedOut) },
+                Wish::Change(_) => Reply::Members { token, result: Err(MemberRefusal::TimedOut) },
                 Wish::Transfer => Reply::Transferred { token, result: Err(MemberRefusal::TimedOut) },
             });
         }

@@ -16,6 +16,8 @@ struct Pending {
     bytes: Bytes,
     since: u64,
     sent: Option<Sent>,
+    /// Whether any leader may ever have got it, whatever became of that leader or the link.
+    may_be_done: bool,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -41,7 +43,7 @@ impl Proposals {
     }
 
     pub(crate) fn add(&mut self, number: u64, bytes: Bytes, tick: u64) {
-        self.by_number.insert(number, Pending { bytes, since: tick, sent: None });
+        self.by_number.insert(number, Pending { bytes, since: tick, sent: None, may_be_done: false });
         self.unsent.push(number);
     }
 
@@ -65,6 +67,15 @@ impl Proposals {
     pub(crate) fn sent(&mut self, number: u64, to: NodeId, term: Term, tick: u64) {
         if let Some(pending) = self.by_number.get_mut(&number) {
             pending.sent = Some(Sent { to, term, at: tick });
+            pending.may_be_done = true;
+        }
+    }
+
+    /// It was to go into this node's own log, and only some of its batch did: it is sent again, but it
+    /// may be in there.
+    pub(crate) fn half_sent(&mut self, number: u64) {
+        if let Some(pending) = self.by_number.get_mut(&number) {
+            pending.may_be_done = true;
         }
     }
 
@@ -92,7 +103,7 @@ impl Proposals {
         unsent.clear();
         self.by_number.retain(|number, pending| {
             if tick.saturating_sub(pending.since) > timeout {
-                let why = if pending.sent.is_some() { CallFailure::TimedOut } else { CallFailure::NoLeader };
+                let why = if pending.may_be_done { CallFailure::TimedOut } else { CallFailure::NoLeader };
                 failed.push((*number, why));
                 return false;
             }
@@ -139,6 +150,19 @@ mod tests {
         proposals.sent(2, NodeId(2), Term(1), 0);
         assert_eq!(proposals.tick(6, ME), [(1, CallFailure::NoLeader), (2, CallFailure::TimedOut)]);
         assert_eq!(proposals.tick(7, ME), []);
+    }
+
+    /// The leader got it, carried it out and died before the news came back. Told "nothing was done", a
+    /// client does it a second time.
+    #[test]
+    fn a_proposal_whose_link_broke_is_never_reported_as_certainly_not_done() {
+        let mut proposals = Proposals::new(5);
+        proposals.add(1, Bytes::new(), 0);
+        proposals.add(2, Bytes::new(), 0);
+        proposals.sent(1, NodeId(2), Term(1), 0);
+        proposals.link_down(NodeId(2));
+        proposals.half_sent(2);
+        assert_eq!(proposals.tick(6, ME), [(1, CallFailure::TimedOut), (2, CallFailure::TimedOut)]);
     }
 
     #[test]

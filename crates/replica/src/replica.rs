@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::Bytes;
 use tidelock_model::limits::BATCH_COMMANDS_MAX;
-use tidelock_model::{Batch, LogIndex, LogTime, Member, MemberRole, Members, NodeId, Term};
+use tidelock_model::{Batch, LogIndex, LogTime, MemberRole, Members, NodeId, Term};
 
 use crate::consensus::{Consensus, PeerFault, ReadContexts, Ready, Role, Start};
 use crate::digests::Digests;
@@ -207,6 +207,8 @@ impl Replica {
             PeerMessage::Transferred { token, result } => self.transferred(token, result),
             PeerMessage::Space { full: true } => _ = self.full.insert(from),
             PeerMessage::Space { full: false } => _ = self.full.remove(&from),
+            // A learner's word does not count: a majority is one of voters.
+            PeerMessage::Digest { .. } if !self.is_voter(from) => {}
             PeerMessage::Digest { index, digest } => {
                 let voters = self.voters();
                 let diverged = self.digests.heard(from, index, digest, voters);
@@ -300,6 +302,8 @@ impl Replica {
             }
             if self.append(&all) {
                 numbers.iter().for_each(|number| self.proposals.sent(*number, me, term, self.tick));
+            } else {
+                numbers.iter().for_each(|number| self.proposals.half_sent(*number));
             }
             return;
         }
@@ -392,6 +396,7 @@ impl Replica {
             if let Some(change) = change {
                 self.members.apply(change);
                 self.effects.members = Some(self.members.by_id.values().cloned().collect());
+                self.member_wish_came_true(change);
             }
             self.member_change_applied(*index);
             if self.members.removed.contains(&self.settings.node) {
@@ -455,9 +460,12 @@ impl Replica {
         }
     }
 
+    fn is_voter(&self, id: NodeId) -> bool {
+        self.members.by_id.get(&id).is_some_and(|member| member.role == MemberRole::Voter)
+    }
+
     fn voters(&self) -> usize {
-        let is_voter = |member: &&Member| member.role == MemberRole::Voter;
-        self.members.by_id.values().filter(is_voter).count()
+        self.members.by_id.keys().filter(|id| self.is_voter(**id)).count()
     }
 
     /// The members as this replica knows them.

@@ -150,7 +150,8 @@ impl Config {
                 "max-proposals-waiting",
                 settings.max_proposals_waiting,
                 MAX_PROPOSALS_WAITING_DEFAULT,
-                1..=1_000_000,
+                // Half of the numbers by which the log tells repeated proposals from new ones.
+                1..=8_192,
             ),
             max_watchers_per_stream: checks.count(
                 "max-watchers-per-stream",

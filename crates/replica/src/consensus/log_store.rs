@@ -15,7 +15,7 @@ use tidelock_model::{LogEntry, LogIndex};
 use super::{Start, wire};
 
 /// Entries kept in memory for followers that are a little behind.
-const TAIL_BYTES_MAX: usize = 4 << 20;
+const TAIL_BYTES_MAX: usize = 2 << 20;
 /// Fetches under way; more are dropped, and asked for again when the follower is next heard of.
 const FETCHES_MAX: usize = 16;
 
