@@ -62,7 +62,7 @@ pub trait Coordinator: Send + Sync + 'static {
     /// journal has grown; this is for operators and measurements.
     fn take_snapshot(&self) -> Answering<'_, Result<(), String>>;
 
-    /// Waits until this node has freed what compaction allows it to free now.
+    /// Waits until this node has freed what was compacted.
     fn wait_until_swept(&self) -> Answering<'_, ()>;
 
     /// The current term, as response headers carry it. Cheap enough for every call.

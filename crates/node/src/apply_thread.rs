@@ -84,7 +84,7 @@ impl ApplyThread {
         drop(state);
         // For some seconds from now.
         self.nudges = 50;
-        self.shared.sweeping.send_replace(self.sweep == Sweep::GoOn);
+        self.shared.sweeping.send_replace(self.sweep != Sweep::Done);
     }
 
     /// The allocator returns freed memory to the system a second later, but only when it is called for a

@@ -91,16 +91,10 @@ impl Node {
             Some(identity) => identity,
             None => bootstrap(&disk, &journal_config, &config.bootstrap)?,
         };
-        let began = Instant::now();
-        let (journal, mut recovered) = Journal::open(disk.clone(), journal_config)?;
-        recovered.notes.iter().for_each(|note| tracing::warn!("{note}"));
-        tracing::info!(entries = recovered.entries.len(), took = ?began.elapsed(), "opened the journal");
-        let began = Instant::now();
         // In a thread of its own that ends: the allocator gives what a thread allocated back to the system
         // only while that thread goes on allocating, or after it ended.
-        let loaded = std::thread::scope(|scope| scope.spawn(|| load_state(&disk, &recovered)).join());
-        let loaded = loaded.unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
-        tracing::info!(keys = loaded.state.keys(), took = ?began.elapsed(), "loaded the state");
+        let opened = std::thread::scope(|scope| scope.spawn(|| open(&disk, journal_config)).join());
+        let (journal, mut recovered, loaded) = opened.unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
         let boot = rand::random::<u64>();
         let shared = Arc::new(share(config, identity, boot, loaded.state));
         // What the journal already holds behind its snapshot counts towards the next, or a node that
@@ -259,6 +253,18 @@ struct Loaded {
     voters: Bytes,
     /// Size of the snapshot file.
     size: u64,
+}
+
+/// Reads everything there is.
+fn open(disk: &OsDisk, config: JournalConfig) -> Result<(Journal<OsDisk>, Recovered, Loaded), StartError> {
+    let began = Instant::now();
+    let (journal, recovered) = Journal::open(disk.clone(), config)?;
+    recovered.notes.iter().for_each(|note| tracing::warn!("{note}"));
+    tracing::info!(entries = recovered.entries.len(), took = ?began.elapsed(), "opened the journal");
+    let began = Instant::now();
+    let loaded = load_state(disk, &recovered)?;
+    tracing::info!(keys = loaded.state.keys(), took = ?began.elapsed(), "loaded the state");
+    Ok((journal, recovered, loaded))
 }
 
 fn load_state(disk: &OsDisk, recovered: &Recovered) -> Result<Loaded, StartError> {

@@ -1,0 +1,378 @@
+//! Several replicas in one loop, without threads, disks or sockets: what a cluster does together.
+//! Everything is deterministic; a simulator with faults builds on the same calls.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use bytes::Bytes;
+use tidelock_model::{
+    Command, HardState, Key, LeaseId, LogIndex, LogTime, Member, MemberChange, MemberRole, Members, NodeId, Op, Origin,
+    Proposal, PutLease, PutOp, PutValue, Space, Term, Wire,
+};
+use tidelock_replica::consensus::Consensus;
+use tidelock_replica::{
+    Applier, Call, Effects, Input, LeaseCall, MemberRefusal, Replica, Reply, Report, Settings, Start, Task,
+    expiry_proposal,
+};
+use tidelock_state::State;
+
+struct Node {
+    replica: Replica,
+    applier: Applier,
+    state: State,
+    answered: BTreeMap<u64, u64>,
+    fresh: BTreeSet<u64>,
+    replies: Vec<Reply>,
+}
+
+struct Cluster {
+    nodes: BTreeMap<NodeId, Node>,
+    wire: VecDeque<(NodeId, NodeId, Bytes)>,
+    cut_off: BTreeSet<NodeId>,
+    now: u64,
+}
+
+fn member(id: u64, role: MemberRole) -> Member {
+    let peer_addresses = vec![format!("host-{id}:1")];
+    Member { id: NodeId(id), name: format!("n{id}"), peer_addresses, client_urls: vec![], role }
+}
+
+impl Cluster {
+    fn founded(ids: &[u64]) -> Cluster {
+        let founders: Vec<Member> = ids.iter().map(|id| member(*id, MemberRole::Voter)).collect();
+        let mut cluster =
+            Cluster { nodes: BTreeMap::new(), wire: VecDeque::new(), cut_off: BTreeSet::new(), now: 1_000 };
+        for id in ids {
+            let mut state = State::new();
+            state.bootstrap_members(founders.clone());
+            state.apply_nothing(LogIndex(1));
+            let roles: Vec<_> = founders.iter().map(|founder| (founder.id, founder.role)).collect();
+            cluster.start(*id, state, Consensus::voters_of(&roles));
+        }
+        cluster
+    }
+
+    fn start(&mut self, id: u64, state: State, voters: Bytes) {
+        let (node, index) = (NodeId(id), state.applied());
+        let settings = Settings { node, boot: 7 + id, timeout_ticks: 50 };
+        let term = Term(u64::from(index.0 > 0));
+        let start = Start {
+            node,
+            seed: 42,
+            election_ticks: 10,
+            hard_state: HardState { term, vote: NodeId(0), commit: index },
+            voters: voters.clone(),
+            snapshot: (index, term),
+            entries: vec![],
+        };
+        let members: Members = state.members().clone();
+        let replica = Replica::new(settings, start, members).unwrap();
+        let applier = Applier::new(node, 7 + id, &state, term, voters);
+        let node = Node { replica, applier, state, answered: BTreeMap::new(), fresh: BTreeSet::new(), replies: vec![] };
+        self.nodes.insert(NodeId(id), node);
+    }
+
+    fn step(&mut self, id: NodeId, input: Input) {
+        let node = self.nodes.get_mut(&id).unwrap();
+        node.replica.step(input);
+        loop {
+            let effects = node.replica.effects();
+            let idle = effects.frames.is_empty()
+                && effects.persist.is_empty()
+                && effects.tasks.is_empty()
+                && effects.replies.is_empty();
+            if idle {
+                break;
+            }
+            perform(id, node, effects, &mut self.wire);
+        }
+    }
+
+    /// Delivers messages until there are none.
+    fn settle(&mut self) {
+        while let Some((from, to, bytes)) = self.wire.pop_front() {
+            let reachable = !self.cut_off.contains(&from) && !self.cut_off.contains(&to);
+            if reachable && self.nodes.contains_key(&to) {
+                self.step(to, Input::Frame { from, bytes });
+            }
+        }
+    }
+
+    fn tick(&mut self, count: usize) {
+        for _ in 0..count {
+            self.now += 100;
+            let ids: Vec<NodeId> = self.nodes.keys().copied().collect();
+            for id in ids {
+                self.step(id, Input::Tick { now: LogTime(self.now) });
+                self.expire(id);
+            }
+            self.settle();
+        }
+    }
+
+    fn expire(&mut self, id: NodeId) {
+        let node = self.nodes.get_mut(&id).unwrap();
+        if let Some((term, leases)) = node.applier.tick(100, 300) {
+            let origin = Origin { node: NodeId(!id.0), boot: 1, number: self.now };
+            let bytes = expiry_proposal(origin, term, leases);
+            self.step(id, Input::Expire { term, bytes });
+        }
+    }
+
+    fn leader(&self) -> NodeId {
+        let connected = |id: &&NodeId| !self.cut_off.contains(*id);
+        let leads = |id: &&NodeId| self.nodes[*id].replica.is_leader();
+        *self.nodes.keys().filter(connected).find(leads).expect("someone leads")
+    }
+
+    fn elect(&mut self) -> NodeId {
+        for _ in 0..100 {
+            self.tick(1);
+            let led = |(id, node): (&NodeId, &Node)| !self.cut_off.contains(id) && node.replica.is_leader();
+            if self.nodes.iter().any(led) {
+                self.tick(2);
+                return self.leader();
+            }
+        }
+        panic!("nobody was elected within ten seconds");
+    }
+
+    fn follower(&self) -> NodeId {
+        let leader = self.leader();
+        *self.nodes.keys().find(|id| **id != leader && !self.cut_off.contains(*id)).unwrap()
+    }
+
+    fn propose(&mut self, id: NodeId, number: u64, command: Command) {
+        let origin = Origin { node: id, boot: 7 + id.0, number };
+        let bytes = Proposal { origin, request: None, command }.to_bytes().into();
+        self.step(id, Input::Call(Call::Propose { number, bytes }));
+    }
+
+    fn check_agreement(&self) {
+        let digests: BTreeSet<(LogIndex, u128)> =
+            self.nodes.values().map(|node| (node.state.applied(), node.state.digest())).collect();
+        assert_eq!(digests.len(), 1, "R5: same index, same state: {digests:?}");
+    }
+}
+
+fn perform(id: NodeId, node: &mut Node, effects: Effects, wire: &mut VecDeque<(NodeId, NodeId, Bytes)>) {
+    wire.extend(effects.frames.into_iter().map(|(to, frame)| (id, to, frame)));
+    for ready in effects.persist {
+        wire.extend(ready.send_after.into_iter().map(|(to, frame)| (id, to, frame)));
+        node.replica.step(Input::Persisted { number: ready.number });
+    }
+    let mut report = Report::default();
+    for task in effects.tasks {
+        match task {
+            Task::Apply(entries) => {
+                let index = entries.last().unwrap().index();
+                entries.into_iter().for_each(|entry| node.applier.apply(&mut node.state, entry, &mut report));
+                let done = report.outcomes.iter().map(|(number, _)| *number).collect();
+                node.replica.step(Input::Applied { index, done });
+            }
+            Task::ReadsReady(tokens) => node.fresh.extend(tokens),
+            Task::LeaseCalls { from, calls } => node.applier.lease_calls(from, calls, &mut report),
+            Task::Leading(term) => node.applier.leading(&node.state, term),
+            Task::Install { .. } => panic!("no snapshots here"),
+        }
+    }
+    for (number, outcome) in report.outcomes {
+        assert!(outcome.result.is_ok(), "{outcome:?}");
+        let again = node.answered.insert(number, outcome.revision.0);
+        assert_eq!(again, None, "H25: proposal {number} was carried out twice");
+    }
+    for (to, reply) in report.lease_replies {
+        node.replica.step(Input::LeaseReplies { to, replies: vec![reply] });
+    }
+    node.replies.extend(effects.replies);
+}
+
+fn put(name: &str) -> Command {
+    Command::Write(Op::Put(PutOp {
+        key: Key::new(Space::User, name.as_bytes()),
+        value: PutValue::Set(Bytes::from_static(b"v")),
+        lease: PutLease::Set(LeaseId::NONE),
+        want_previous: false,
+    }))
+}
+
+#[test]
+fn writes_through_any_node_are_carried_out_once_everywhere() {
+    let mut cluster = Cluster::founded(&[1, 2, 3]);
+    cluster.elect();
+    for (number, id) in [(1, 1), (1, 2), (1, 3), (2, 1)] {
+        cluster.propose(NodeId(id), number, put(&format!("{id}-{number}")));
+    }
+    cluster.settle();
+    cluster.tick(2);
+    cluster.check_agreement();
+    let node = &cluster.nodes[&NodeId(1)];
+    assert_eq!(node.answered.len(), 2);
+    assert_eq!(node.state.keys(), 4);
+}
+
+/// H25: the follower's proposal reaches a leader that is lost before anyone hears of it, and is sent to
+/// the next: once carried out, and answered, not failed.
+#[test]
+fn h25_a_proposal_a_lost_leader_was_sent_is_carried_out_once_by_the_next() {
+    let mut cluster = Cluster::founded(&[1, 2, 3]);
+    let old = cluster.elect();
+    let follower = cluster.follower();
+    cluster.propose(follower, 1, put("k"));
+    // The old leader gets it and appends it, but nothing it says gets out.
+    let (to_leader, _): (Vec<_>, Vec<_>) = cluster.wire.drain(..).partition(|(_, to, _)| *to == old);
+    for (from, to, bytes) in to_leader {
+        cluster.step(to, Input::Frame { from, bytes });
+    }
+    cluster.wire.clear();
+    cluster.cut_off.insert(old);
+    let new = cluster.elect();
+    assert_ne!(new, old);
+    cluster.tick(3);
+    assert_eq!(cluster.nodes[&follower].answered.len(), 1);
+    cluster.cut_off.clear();
+    cluster.tick(20);
+    cluster.check_agreement();
+    assert_eq!(cluster.nodes[&old].state.keys(), 1);
+}
+
+/// H7: a leader that is cut off must not serve reads as if it still led.
+#[test]
+fn h7_a_leader_that_is_cut_off_confirms_no_read() {
+    let mut cluster = Cluster::founded(&[1, 2, 3]);
+    let old = cluster.elect();
+    cluster.step(old, Input::Call(Call::Read(1)));
+    cluster.settle();
+    assert!(cluster.nodes[&old].fresh.contains(&1), "a healthy leader confirms");
+    cluster.cut_off.insert(old);
+    cluster.step(old, Input::Call(Call::Read(2)));
+    let new = cluster.elect();
+    cluster.propose(new, 1, put("newer"));
+    cluster.settle();
+    cluster.tick(5);
+    assert!(!cluster.nodes[&old].fresh.contains(&2));
+    cluster.tick(60);
+    let gave_up = |reply: &Reply| matches!(reply, Reply::ReadFailed { token: 2, .. });
+    assert!(cluster.nodes[&old].replies.iter().any(gave_up), "and tells the reader so in time");
+}
+
+/// R3: a read on a follower sees what was acknowledged before it.
+#[test]
+fn r3_a_follower_serves_a_read_only_after_it_caught_up() {
+    let mut cluster = Cluster::founded(&[1, 2, 3]);
+    let leader = cluster.elect();
+    let follower = cluster.follower();
+    cluster.propose(leader, 1, put("k"));
+    cluster.settle();
+    assert_eq!(cluster.nodes[&leader].answered.len(), 1);
+    cluster.step(follower, Input::Call(Call::Read(9)));
+    while !cluster.nodes[&follower].fresh.contains(&9) {
+        let (from, to, bytes) = cluster.wire.pop_front().expect("the read is answered");
+        cluster.step(to, Input::Frame { from, bytes });
+    }
+    assert_eq!(cluster.nodes[&follower].state.keys(), 1);
+}
+
+/// L1, L3 and H8 together: renewed through a follower it lives, also over a change of leader; left
+/// alone it ends, and its end is agreed on.
+#[test]
+fn l1_a_lease_renewed_through_a_follower_outlives_its_ttl_and_a_leader() {
+    let mut cluster = Cluster::founded(&[1, 2, 3]);
+    let leader = cluster.elect();
+    let follower = cluster.follower();
+    let lease = LeaseId(5);
+    cluster.propose(leader, 1, Command::LeaseGrant { id: lease, ttl_s: 2 });
+    cluster.settle();
+    let keep_alive = |cluster: &mut Cluster, token| {
+        cluster.step(follower, Input::Call(Call::Lease(LeaseCall { token, id: lease, renew: true })));
+        cluster.settle();
+        let told = |reply: &Reply| matches!(reply, Reply::Lease(r) if r.token == token && r.info.is_some());
+        cluster.nodes[&follower].replies.iter().any(told)
+    };
+    for token in 0..4 {
+        cluster.tick(15);
+        assert!(keep_alive(&mut cluster, token), "renewal {token}");
+    }
+    cluster.cut_off.insert(leader);
+    cluster.elect();
+    assert!(keep_alive(&mut cluster, 100), "the new leader knows the lease");
+    cluster.tick(30);
+    assert_eq!(cluster.nodes[&follower].state.lease_count(), 0, "left alone, it ends");
+    cluster.cut_off.clear();
+    cluster.tick(30);
+    cluster.check_agreement();
+}
+
+#[test]
+fn leadership_moves_where_it_was_asked_to() {
+    let mut cluster = Cluster::founded(&[1, 2, 3]);
+    let old = cluster.elect();
+    let to = cluster.follower();
+    // Asked at a node that does not lead: it is passed on.
+    cluster.step(to, Input::Call(Call::Transfer { token: 1, to }));
+    cluster.settle();
+    cluster.tick(2);
+    assert_eq!(cluster.leader(), to);
+    assert!(!cluster.nodes[&old].replica.is_leader());
+    let done = |reply: &Reply| matches!(reply, Reply::Transferred { token: 1, result: Ok(()) });
+    assert!(cluster.nodes[&to].replies.iter().any(done));
+}
+
+/// M1: replacing a member takes two sets of voters at once; the cluster must come out of it by itself.
+#[test]
+fn m1_a_member_is_replaced_by_joint_consensus_and_the_cluster_leaves_it() {
+    let mut cluster = Cluster::founded(&[1, 2, 3]);
+    let leader = cluster.elect();
+    let removed = cluster.follower();
+    // The new one has the founders' state, as a snapshot would give it.
+    let mut state = State::new();
+    let founders: Vec<Member> = (1..=3).map(|id| member(id, MemberRole::Voter)).collect();
+    state.bootstrap_members(founders.clone());
+    state.apply_nothing(LogIndex(1));
+    let roles: Vec<_> = founders.iter().map(|founder| (founder.id, founder.role)).collect();
+    cluster.start(4, state, Consensus::voters_of(&roles));
+    let change = MemberChange::Replace { add: vec![member(4, MemberRole::Voter)], remove: vec![removed] };
+    cluster.step(leader, Input::Call(Call::ChangeMembers { token: 1, change }));
+    cluster.settle();
+    cluster.tick(10);
+    let members =
+        |reply: &Reply| matches!(reply, Reply::Members { token: 1, result: Ok(members) } if members.len() == 3);
+    assert!(cluster.nodes[&leader].replies.iter().any(members));
+    // Out of the joint state: another change is possible at once, and the old member does not count.
+    cluster.cut_off.insert(removed);
+    cluster.nodes.remove(&removed);
+    cluster.propose(leader, 1, put("k"));
+    cluster.settle();
+    cluster.tick(3);
+    cluster.check_agreement();
+    assert_eq!(cluster.nodes[&NodeId(4)].state.keys(), 1);
+    let promote = MemberChange::Promote(NodeId(4));
+    cluster.step(leader, Input::Call(Call::ChangeMembers { token: 2, change: promote }));
+    let refused = Err(MemberRefusal::WrongRole(NodeId(4)));
+    let is_refused = |reply: &Reply| matches!(reply, Reply::Members { token: 2, result } if *result == refused);
+    assert!(cluster.nodes[&leader].replies.iter().any(is_refused), "a voter cannot be promoted");
+}
+
+/// A cluster must not be talked into losing its majority.
+#[test]
+fn removing_a_healthy_member_while_another_is_down_is_refused() {
+    let mut cluster = Cluster::founded(&[1, 2, 3]);
+    let leader = cluster.elect();
+    let follower = cluster.follower();
+    let down = *cluster.nodes.keys().find(|id| **id != leader && **id != follower).unwrap();
+    cluster.cut_off.insert(down);
+    cluster.tick(25);
+    let remove = |id| MemberChange::Remove(id);
+    cluster.step(leader, Input::Call(Call::ChangeMembers { token: 1, change: remove(follower) }));
+    cluster.step(leader, Input::Call(Call::ChangeMembers { token: 2, change: remove(down) }));
+    cluster.settle();
+    cluster.tick(3);
+    let result_of = |wanted| {
+        let replies = &cluster.nodes[&leader].replies;
+        replies.iter().find_map(|reply| match reply {
+            Reply::Members { token, result } if *token == wanted => Some(result.clone()),
+            _ => None,
+        })
+    };
+    assert_eq!(result_of(1), Some(Err(MemberRefusal::WouldLoseQuorum)));
+    assert!(matches!(result_of(2), Some(Ok(members)) if members.len() == 2));
+}
