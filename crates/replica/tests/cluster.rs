@@ -1,6 +1,9 @@
 //! Several replicas in one loop, without threads, disks or sockets: what a cluster does together.
 //! Everything is deterministic; a simulator with faults builds on the same calls.
 
+// The harness is part of the tests: what it unwraps is there, or the test has failed.
+#![allow(clippy::unwrap_used)]
+
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use bytes::Bytes;
