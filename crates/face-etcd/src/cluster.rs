@@ -95,7 +95,8 @@ impl Cluster for Services {
     ) -> Result<Response<MemberUpdateResponse>, Status> {
         let request = request.into_inner();
         let peer_addresses = peer_addresses(&request.peer_ur_ls)?;
-        let members = self.change(MemberChange::Readdress { id: NodeId(request.id), peer_addresses }).await?;
+        let change = MemberChange::Readdress { id: NodeId(request.id), peer_addresses, role: MemberRole::Voter };
+        let members = self.change(change).await?;
         Ok(Response::new(MemberUpdateResponse { header: Some(self.headers.without_revision()), members }))
     }
 

@@ -45,6 +45,8 @@ pub enum MemberChange {
         id: NodeId,
         /// The new addresses.
         peer_addresses: Vec<String>,
+        /// The part it has and keeps; filled in by the leader, whatever it was asked for.
+        role: MemberRole,
     },
     /// Several at once, by joint consensus: add these voters and remove those members.
     Replace {
@@ -76,7 +78,7 @@ impl Members {
                 }
             }
             MemberChange::Remove(id) => self.remove(*id),
-            MemberChange::Readdress { id, peer_addresses } => {
+            MemberChange::Readdress { id, peer_addresses, .. } => {
                 if let Some(member) = self.by_id.get_mut(id) {
                     member.peer_addresses.clone_from(peer_addresses);
                 }
@@ -135,9 +137,13 @@ impl Wire for Member {
             name: input.text(MEMBER_TEXT_BYTES_MAX)?,
             peer_addresses: texts(input)?,
             client_urls: texts(input)?,
-            role: if input.flag()? { MemberRole::Learner } else { MemberRole::Voter },
+            role: role(input)?,
         })
     }
+}
+
+fn role(input: &mut Reader) -> Result<MemberRole, DecodeError> {
+    Ok(if input.flag()? { MemberRole::Learner } else { MemberRole::Voter })
 }
 
 impl Wire for MemberChange {
@@ -155,10 +161,11 @@ impl Wire for MemberChange {
                 out.push(3);
                 id.encode(out);
             }
-            MemberChange::Readdress { id, peer_addresses } => {
+            MemberChange::Readdress { id, peer_addresses, role } => {
                 out.push(4);
                 id.encode(out);
                 put_texts(out, peer_addresses);
+                out.push(*role as u8);
             }
             MemberChange::Replace { add, remove } => {
                 out.push(5);
@@ -176,7 +183,11 @@ impl Wire for MemberChange {
             1 => MemberChange::Add(Member::decode(input)?),
             2 => MemberChange::Promote(NodeId::decode(input)?),
             3 => MemberChange::Remove(NodeId::decode(input)?),
-            4 => MemberChange::Readdress { id: NodeId::decode(input)?, peer_addresses: texts(input)? },
+            4 => MemberChange::Readdress {
+                id: NodeId::decode(input)?,
+                peer_addresses: texts(input)?,
+                role: role(input)?,
+            },
             5 => {
                 let count = input.count("the number of members", CHANGES_MAX)?;
                 let add = (0..count).map(|_| Member::decode(input)).collect::<Result<_, _>>()?;

@@ -8,9 +8,10 @@ use std::time::{Duration, Instant};
 use tidelock_coordinator::ProposeError;
 use tidelock_model::{LogIndex, NodeId, Origin, Term};
 use tidelock_replica::{Applier, Committed, Input, LeaseReply, Report, Task, expiry_proposal};
+use tidelock_state::State;
 
 use crate::shared::{ApplyTask, Shared};
-use crate::snapshots::Snapshots;
+use crate::snapshots::{Received, Snapshots};
 
 /// Bytes of entries carried out under one hold of the lock: some milliseconds of readers waiting, at
 /// the very most.
@@ -56,6 +57,7 @@ impl ApplyThread {
                         self.applier.hub.wake();
                     }
                     ApplyTask::TakeSnapshot => self.snapshots.wish(),
+                    ApplyTask::DropReceived => drop(self.shared.received.lock().pop_front()),
                 }
             }
             self.shared.watchers.store(self.applier.hub.watchers(), Ordering::Relaxed);
@@ -179,11 +181,16 @@ impl ApplyThread {
     }
 
     fn install(&mut self, index: LogIndex, term: Term) {
-        let received = self.shared.received.lock().take();
-        let Some(received) = received.filter(|received| received.index == index) else {
-            // The engine accepts only a snapshot that was received whole, and it was put there first.
-            unreachable!("snapshot {index} was accepted but is not there");
+        let mut waiting = self.shared.received.lock();
+        let place = waiting.iter().position(|received| received.index == index);
+        // The engine accepts only a snapshot that was received whole, and it was put there first.
+        let place = place.expect("an accepted snapshot is there");
+        let received = Received {
+            index,
+            state: std::mem::replace(&mut waiting[place].state, State::new()),
+            voters: waiting[place].voters.clone(),
         };
+        drop(waiting);
         tracing::info!(%index, revision = %received.state.revision(), "installed a snapshot from the leader");
         let members = received.state.members().clone();
         {

@@ -136,6 +136,7 @@ impl Node {
             heartbeat,
             at_journal: None,
             unwritten: None,
+            known: (Term(0), None),
             fatal: None,
         };
         threads.push(spawn(&shared, "consensus", move || consensus.run())?);
@@ -338,7 +339,7 @@ fn share(config: &NodeConfig, identity: Identity, boot: u64, state: State) -> Sh
         proposals_failed: AtomicU64::new(0),
         watchers: AtomicU64::new(0),
         next_subscriber: AtomicU64::new(1),
-        received: Mutex::new(None),
+        received: Mutex::default(),
         installs: AtomicU64::new(0),
         snapshots_begun: AtomicU64::new(0),
         snapshots_finished: watch::Sender::default(),

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant, SystemTime};
 use bytes::Bytes;
 use tidelock_coordinator::{ProposeError, ReadError};
 use tidelock_journal::OsDisk;
-use tidelock_model::{HardState, LogTime, NodeId};
+use tidelock_model::{HardState, LogTime, NodeId, Term};
 use tidelock_replica::{CallFailure, Effects, Fatal, Input, Ready, Replica, Reply, Task};
 
 use crate::peers::PeerNet;
@@ -28,6 +28,8 @@ pub(crate) struct ConsensusThread {
     pub(crate) at_journal: Option<u64>,
     /// A commit index that was not worth a write of its own.
     pub(crate) unwritten: Option<HardState>,
+    /// Term and leader as last copied out.
+    pub(crate) known: (Term, Option<NodeId>),
     /// Why this node must stop, once it was found out.
     pub(crate) fatal: Option<Fatal>,
 }
@@ -49,7 +51,12 @@ impl ConsensusThread {
                 {
                     self.at_journal = None;
                 }
+                let decides_on_snapshot = matches!(input, Input::SnapshotReceived { .. });
                 self.replica.step(input);
+                if decides_on_snapshot {
+                    self.settle();
+                    self.shared.apply.push(ApplyTask::DropReceived);
+                }
             }
             let now = Instant::now();
             if now >= next_tick {
@@ -81,9 +88,10 @@ impl ConsensusThread {
                 break;
             }
         }
-        let term = self.replica.term();
-        if self.shared.term.load(Ordering::Relaxed) != term.0 {
-            self.shared.term.store(term.0, Ordering::Relaxed);
+        let known = (self.replica.term(), self.replica.leader());
+        if self.known != known {
+            self.known = known;
+            self.shared.term.store(known.0.0, Ordering::Relaxed);
             self.copy_standing();
         }
     }

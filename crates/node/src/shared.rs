@@ -1,6 +1,6 @@
 //! What the threads and the callers of one node share.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::time::Duration;
@@ -25,6 +25,9 @@ pub(crate) enum ApplyTask {
     Watch(WatchControl),
     /// Take a snapshot soon, whether or not the journal calls for one.
     TakeSnapshot,
+    /// The consensus engine has decided on the oldest snapshot received: if it wanted it, the task to
+    /// install it came before this.
+    DropReceived,
 }
 
 /// Work for the thread that owns the journal.
@@ -80,7 +83,8 @@ pub(crate) struct Shared {
     pub(crate) proposals_failed: AtomicU64,
     pub(crate) watchers: AtomicU64,
     pub(crate) next_subscriber: AtomicU64,
-    pub(crate) received: Mutex<Option<Received>>,
+    /// Snapshots received from the leader that the consensus engine was not asked about yet.
+    pub(crate) received: Mutex<VecDeque<Received>>,
     /// Counts states that were replaced as a whole, so that a snapshot under way notices.
     pub(crate) installs: AtomicU64,
     pub(crate) snapshots_begun: AtomicU64,

@@ -347,7 +347,8 @@ impl SnapshotSink for FileSink {
             return Err(io::Error::other("the snapshot's content and its name disagree"));
         }
         let received = Received { index: meta.index, state, voters: meta.extra };
-        *shared.received.lock() = Some(received);
+        // One entry per message: the consensus thread decides on them in the same order.
+        shared.received.lock().push_back(received);
         shared.consensus.push(Input::SnapshotReceived { from, message });
         Ok(())
     }

@@ -541,8 +541,9 @@ fn conf_change(change: &MemberChange) -> ConfChangeV2 {
         MemberChange::Add(member) => vec![single(member.id, adding(member.role))],
         MemberChange::Promote(id) => vec![single(*id, ConfChangeType::AddNode)],
         MemberChange::Remove(id) => vec![single(*id, ConfChangeType::RemoveNode)],
-        // Changes no voters; travels as a membership entry so that all such changes have one order.
-        MemberChange::Readdress { .. } => vec![],
+        // Changes no voters: adding a member in the part it has is nothing to the engine, while an empty
+        // change would mean to leave a joint configuration.
+        MemberChange::Readdress { id, role, .. } => vec![single(*id, adding(*role))],
         MemberChange::Replace { add, remove } => {
             let added = add.iter().map(|member| single(member.id, adding(member.role)));
             added.chain(remove.iter().map(|id| single(*id, ConfChangeType::RemoveNode))).collect()

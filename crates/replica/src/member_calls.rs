@@ -55,10 +55,21 @@ impl Replica {
         if let Err(refusal) = self.judge(change) {
             return self.tell_members(from, token, Err(refusal));
         }
-        if self.member_calls.changing.is_some() || !self.consensus.propose_change(change) {
+        let change = self.with_role(change.clone());
+        if self.member_calls.changing.is_some() || !self.consensus.propose_change(&change) {
             return self.tell_members(from, token, Err(MemberRefusal::Busy));
         }
         self.member_calls.changing = Some((from, token, self.consensus.last_index()));
+    }
+
+    /// Fills in the part of a member that keeps it.
+    fn with_role(&self, mut change: MemberChange) -> MemberChange {
+        if let MemberChange::Readdress { id, role, .. } = &mut change
+            && let Some(member) = self.members.by_id.get(id)
+        {
+            *role = member.role;
+        }
+        change
     }
 
     /// Whether a change makes sense and leaves a healthy majority.
@@ -82,7 +93,7 @@ impl Replica {
             MemberChange::Remove(id) => {
                 known(id)?;
             }
-            MemberChange::Readdress { id, peer_addresses } => {
+            MemberChange::Readdress { id, peer_addresses, .. } => {
                 let readdressed = Member { peer_addresses: peer_addresses.clone(), ..known(id)?.clone() };
                 return self.judge_addresses(&readdressed);
             }
@@ -244,6 +255,12 @@ impl Replica {
         }
         if !self.consensus.is_leader() {
             self.member_calls.changing = None;
+        }
+        // The engine puts an empty entry in the place of a change it does not like.
+        let passed = |(.., at): &(NodeId, Token, LogIndex)| *at <= self.consensus.handed_out();
+        if let Some((from, token, _)) = self.member_calls.changing.filter(passed) {
+            self.member_calls.changing = None;
+            self.tell_members(from, token, Err(MemberRefusal::Busy));
         }
     }
 }

@@ -173,6 +173,12 @@ impl Replica {
         self.consensus.term()
     }
 
+    /// The leader, if one is known.
+    #[must_use]
+    pub fn leader(&self) -> Option<NodeId> {
+        self.consensus.leader()
+    }
+
     fn call(&mut self, call: Call) {
         match call {
             Call::Propose { number, bytes } => self.proposals.add(number, bytes, self.tick),

@@ -355,6 +355,31 @@ fn m1_a_member_is_replaced_by_joint_consensus_and_the_cluster_leaves_it() {
     assert!(cluster.nodes[&leader].replies.iter().any(is_refused), "a voter cannot be promoted");
 }
 
+/// A new address changes no voters, and must leave the way free for the next change.
+#[test]
+fn a_member_that_moves_keeps_its_part_and_further_changes_are_possible() {
+    let mut cluster = Cluster::founded(&[1, 2, 3]);
+    let leader = cluster.elect();
+    let moved = cluster.follower();
+    for (token, address) in [(1, "elsewhere:1"), (2, "elsewhere:2")] {
+        // The asker need not know the part; the leader does.
+        let peer_addresses = vec![address.to_owned()];
+        let change = MemberChange::Readdress { id: moved, peer_addresses, role: MemberRole::Learner };
+        cluster.step(leader, Input::Call(Call::ChangeMembers { token, change }));
+        cluster.settle();
+        cluster.tick(3);
+        let done = |reply: &Reply| match reply {
+            Reply::Members { token: t, result: Ok(members) } if *t == token => {
+                let found = members.iter().find(|member| member.id == moved).unwrap();
+                found.peer_addresses == [address] && found.role == MemberRole::Voter
+            }
+            _ => false,
+        };
+        assert!(cluster.nodes[&leader].replies.iter().any(done), "change {token}");
+    }
+    cluster.check_agreement();
+}
+
 /// A cluster must not be talked into losing its majority.
 #[test]
 fn removing_a_healthy_member_while_another_is_down_is_refused() {

@@ -161,8 +161,12 @@ async fn serve(
 
     let publishing = membership::publish(coordinator.clone(), id, config.name.clone(), addresses.client_urls.clone());
     let mut background = JoinSet::new();
-    background.spawn(publishing);
-    background.spawn(announce::say_when_ready(coordinator.clone(), addresses.clone()));
+    let announcing = announce::say_when_ready(coordinator.clone(), addresses.clone());
+    background.spawn(async move {
+        // Whoever waits for the ready line may ask for the members next, and must find this one's URLs.
+        publishing.await;
+        announcing.await;
+    });
     if let Origin::Join(urls) = &config.origin {
         background.spawn(membership::seek_promotion(coordinator.clone(), urls.clone(), id));
     }

@@ -27,6 +27,9 @@ const RESTART_LIMIT: Duration = Duration::from_secs(600);
 /// How often memory is looked at while it settles, and for how long at most.
 const SETTLE_STEP: Duration = Duration::from_millis(500);
 const SETTLE_STEPS_MAX: usize = 40;
+/// Looks in a row at which it must hold still: allocators give memory back a second or more after it was
+/// freed.
+const SETTLE_STILL: usize = 8;
 
 /// Which program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
@@ -164,8 +167,8 @@ impl Cluster {
         Ok(sum)
     }
 
-    /// Resident memory of all members once it holds still (to 1 % for two looks in a row), or after a
-    /// bounded wait.
+    /// Resident memory of all members once it holds still (to 1 % for some seconds), or after a bounded
+    /// wait.
     pub(crate) async fn settled_memory(&self) -> Result<Memory> {
         let mut last = self.memory()?;
         let mut still = 0;
@@ -174,7 +177,7 @@ impl Cluster {
             let now = self.memory()?;
             still = if now.resident.abs_diff(last.resident) * 100 <= last.resident { still + 1 } else { 0 };
             last = now;
-            if still == 2 {
+            if still == SETTLE_STILL {
                 break;
             }
         }

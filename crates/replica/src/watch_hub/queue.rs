@@ -99,10 +99,12 @@ impl WatchQueue {
         Some(notice)
     }
 
-    /// A lagging watcher to re-read for, if any. It is taken out: the one who re-reads says how far it
-    /// came by asking the hub to take the watcher back.
+    /// A lagging watcher to re-read for, if any, once no notice waits: what was queued is older than what
+    /// would be read, and a watcher's first notice says that it exists. It is taken out: the one who
+    /// re-reads says how far it came by asking the hub to take the watcher back.
     pub fn take_lagging(&self) -> Option<(WatcherId, Lag)> {
-        self.lock().lagging.pop_first()
+        let mut content = self.lock();
+        if content.notices.is_empty() { content.lagging.pop_first() } else { None }
     }
 }
 

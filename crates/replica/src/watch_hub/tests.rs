@@ -132,6 +132,19 @@ fn h5_progress_is_not_told_while_a_watcher_lags() {
     assert_eq!(progress, Some(Revision(last_event)));
 }
 
+/// Between looking for a notice and looking for a watcher that lags, the hub may have opened one. A
+/// client that is told events of a watcher it does not know yet drops them.
+#[test]
+fn a_watcher_is_not_re_read_for_before_it_was_told_that_it_is_open() {
+    let mut world = World::new();
+    (0..3).for_each(|_| world.put("a"));
+    assert_eq!(world.queue.take(), None);
+    world.open("a", Some(2));
+    assert_eq!(world.queue.take_lagging(), None);
+    assert!(matches!(world.queue.take(), Some(WatchNotice::Opened { .. })));
+    assert!(world.queue.take_lagging().is_some());
+}
+
 /// W8: a watcher whose past is gone is told so, not left silent.
 #[test]
 fn w8_a_watch_from_a_compacted_revision_is_closed_with_the_reason() {

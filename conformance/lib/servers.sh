@@ -1,0 +1,93 @@
+# Starts and stops the servers under test; sourced by ../run.
+#
+# What holds: every server listens on loopback only, on ports that were free a moment ago, and keeps its
+# data under $WORK; stop_servers ends exactly the processes started here, by pid, and the exit trap of
+# ../run calls it on every way out. The same functions start Tidelock and a real etcd, so that everything
+# above this file cannot tell which of the two it talks to.
+
+# How long a server may take until it says that it is ready.
+READY_SECONDS=30
+# How Tidelock and etcd from 3.5 on say it, and how etcd 3.4 does.
+READY_LINE='ready to serve client requests|serving client traffic insecurely'
+
+SERVER_PIDS=()
+PORTS_TAKEN=" "
+
+# Sets FREE_PORT: nothing listens on it, and no earlier call in this run returned it. Ports are taken from
+# below the range that the system hands out to outgoing connections.
+find_free_port() {
+    local port
+    while true; do
+        port=$((20000 + RANDOM % 10000))
+        [[ $PORTS_TAKEN == *" $port "* ]] && continue
+        if ! (exec 3<>"/dev/tcp/127.0.0.1/$port") 2>/dev/null; then
+            PORTS_TAKEN+="$port "
+            FREE_PORT=$port
+            return
+        fi
+    done
+}
+
+# start_servers tidelock|etcd COUNT: a fresh cluster. Sets ENDPOINTS to its client addresses (host:port,
+# comma separated). Nodes are named node1, node2, ...
+start_servers() {
+    local kind=$1 count=$2 i founders="" dir
+    local -a clients=() peers=() admins=()
+    dir=$(mktemp -d "$WORK/$kind.XXXXXX")
+    for ((i = 1; i <= count; i++)); do
+        find_free_port && clients+=("127.0.0.1:$FREE_PORT")
+        find_free_port && peers+=("127.0.0.1:$FREE_PORT")
+        find_free_port && admins+=("127.0.0.1:$FREE_PORT")
+        local url=${peers[i - 1]}
+        [[ $kind == etcd ]] && url="http://$url"
+        founders+="${founders:+,}node$i=$url"
+    done
+    for ((i = 0; i < count; i++)); do
+        local log="$dir/node$((i + 1)).log"
+        if [[ $kind == etcd ]]; then
+            "$ETCD" --name "node$((i + 1))" --data-dir "$dir/node$((i + 1))" \
+                --listen-client-urls "http://${clients[i]}" --advertise-client-urls "http://${clients[i]}" \
+                --listen-peer-urls "http://${peers[i]}" --initial-advertise-peer-urls "http://${peers[i]}" \
+                --initial-cluster "$founders" --logger zap >"$log" 2>&1 &
+        else
+            "$BINARY" serve --name "node$((i + 1))" --data-dir "$dir/node$((i + 1))" \
+                --client-listen "${clients[i]}" --peer-listen "${peers[i]}" --admin-listen "${admins[i]}" \
+                --initial-cluster "$founders" >"$log" 2>&1 &
+        fi
+        SERVER_PIDS+=($!)
+    done
+    ENDPOINTS=$(IFS=,; echo "${clients[*]}")
+    wait_until_ready "$dir" "$count"
+}
+
+# wait_until_ready DIR COUNT: fails, and shows the logs, if a server dies or is not ready in time.
+wait_until_ready() {
+    local dir=$1 count=$2 pid ready deadline=$((SECONDS + READY_SECONDS))
+    while true; do
+        ready=$(grep -lE "$READY_LINE" "$dir"/node*.log 2>/dev/null | wc -l)
+        ((ready == count)) && return 0
+        for pid in "${SERVER_PIDS[@]}"; do
+            kill -0 "$pid" 2>/dev/null || { show_logs "$dir" "a server ended while starting"; return 1; }
+        done
+        ((SECONDS < deadline)) || { show_logs "$dir" "not ready within $READY_SECONDS s"; return 1; }
+        sleep 0.1
+    done
+}
+
+show_logs() {
+    echo "conformance: $2; the last lines of each log follow" >&2
+    tail -n 20 "$1"/node*.log >&2
+}
+
+# Ends the servers and waits for them. One that does not go when asked is killed.
+stop_servers() {
+    local pid deadline=$((SECONDS + 10))
+    for pid in "${SERVER_PIDS[@]}"; do kill "$pid" 2>/dev/null; done
+    for pid in "${SERVER_PIDS[@]}"; do
+        while kill -0 "$pid" 2>/dev/null && ((SECONDS < deadline)); do sleep 0.05; done
+        kill -9 "$pid" 2>/dev/null
+        wait "$pid" 2>/dev/null
+    done
+    SERVER_PIDS=()
+    return 0
+}
