@@ -20,6 +20,10 @@ const PAUSE: Duration = Duration::from_millis(2);
 /// it sends them again, and memory stays bounded on a node that cannot keep up.
 const TASKS_WAITING_MAX: usize = 5_000;
 
+/// What a member that was removed is told. It may never see the entry that removed it, because the leader
+/// stops sending to it; by these words it knows (M1).
+pub(crate) const REMOVED: &str = "was removed from the cluster";
+
 pub(crate) struct Inbound {
     pub(crate) shared: Arc<Shared>,
     pub(crate) disk: OsDisk,
@@ -49,7 +53,7 @@ impl PeerInbound for Inbound {
     fn admits(&self, node: NodeId) -> Result<(), String> {
         // An unknown one may be a member this node, being behind, has not heard of yet.
         match self.shared.members.lock().removed.contains(&node) {
-            true => Err(format!("member {node:x} was removed; remove its data directory and add it as a new member")),
+            true => Err(format!("member {node:x} {REMOVED}; remove its data directory and add it as a new member")),
             false => Ok(()),
         }
     }

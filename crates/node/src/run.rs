@@ -11,6 +11,7 @@ use tidelock_journal::OsDisk;
 use tidelock_model::{HardState, LogTime, NodeId, Term};
 use tidelock_replica::{CallFailure, Effects, Fatal, Input, Ready, Replica, Reply, Task};
 
+use crate::inbound::REMOVED;
 use crate::peers::PeerNet;
 use crate::shared::{ApplyTask, JournalTask, Shared, StopReason};
 use crate::snapshots;
@@ -71,6 +72,7 @@ impl ConsensusThread {
             if copied.elapsed() >= STANDING_EVERY {
                 copied = Instant::now();
                 self.copy_standing();
+                self.heed_removal();
             }
         }
     }
@@ -189,6 +191,17 @@ impl ConsensusThread {
         let standing = self.replica.standing();
         self.shared.leader_full.store(standing.leader_full, Ordering::Relaxed);
         *self.shared.standing.lock() = standing;
+    }
+
+    /// A peer of this cluster that refuses this node as removed has carried out the removal.
+    fn heed_removal(&mut self) {
+        let told = |id: &NodeId| {
+            let problem = self.peers.link_state(*id).and_then(|state| state.problem);
+            problem.is_some_and(|problem| problem.contains(REMOVED))
+        };
+        if self.replica.leader().is_none() && self.replica.members().by_id.keys().any(told) {
+            self.fatal = Some(Fatal::Removed);
+        }
     }
 
     fn stop_if_fatal(&mut self) -> bool {
