@@ -247,11 +247,26 @@ impl<D: Disk> Journal<D> {
         if !self.allocate_spares(self.config.spare_segments)? {
             self.space = Space::Low;
         }
-        let free = self.disk.free_bytes();
-        if self.fail_on_error(free)? < self.config.free_floor_bytes {
+        if !self.is_above_floor()? {
             self.space = Space::Low;
         }
         Ok(self.space)
+    }
+
+    /// Whether enough of the disk is free, if need be after giving up spares beyond the reserve.
+    fn is_above_floor(&mut self) -> io::Result<bool> {
+        loop {
+            let free = self.disk.free_bytes();
+            if self.fail_on_error(free)? >= self.config.free_floor_bytes {
+                return Ok(true);
+            }
+            if self.spares.len() <= self.config.spare_segments {
+                return Ok(false);
+            }
+            let Some(spare) = self.spares.pop() else { return Ok(false) };
+            let removed = self.disk.remove(&spare.name).and_then(|()| self.disk.sync_dir());
+            self.fail_on_error(removed)?;
+        }
     }
 
     /// What the last attempt to keep the reserve found.

@@ -167,12 +167,12 @@ mod tests {
         let refusal = Refusal::Compacted { asked: Revision(3), oldest: Revision(4) };
         assert_eq!(machine.read(crate::testing::range_at(3)), Err(refusal));
         assert_eq!(machine.state.keyspace.held(), (3, 4));
-        // Someone reads at revision 3: only what is older than that may go.
+        // Someone reads at revision 3: only what cannot be seen from there may go.
         assert!(!machine.state.sweep(9, Revision(3)));
-        assert_eq!(machine.state.keyspace.held(), (3, 3));
+        assert_eq!(machine.state.keyspace.held(), (2, 3));
         assert!(machine.state.sweep(0, Revision(u64::MAX)));
         assert!(!machine.state.sweep(9, Revision(u64::MAX)));
-        assert_eq!(machine.state.keyspace.held(), (2, 2));
+        assert_eq!(machine.state.keyspace.held(), (1, 2));
         assert_eq!(machine.pairs_at(4), [("a".to_owned(), "3".to_owned())]);
     }
 
@@ -189,5 +189,28 @@ mod tests {
         machine.sweep_all();
         assert_eq!(machine.state.keyspace.held(), (0, 1));
         assert_eq!(machine.state.data_bytes(), 3);
+    }
+
+    /// H18: on a full disk operators delete, then compact at the very revision of the deletion. If that
+    /// kept what was deleted, it would make no room, and nothing but a later write could change that.
+    #[test]
+    fn compacting_at_the_revision_of_a_deletion_forgets_what_was_deleted() {
+        let mut machine = Machine::new();
+        machine.done(all_of(vec![put("a", "large"), put("b", "large")]));
+        machine.done(delete("a"));
+        machine.done(put("b", ""));
+        machine.compact(3);
+        machine.sweep_all();
+        // `a` itself is gone; its deletion stays for a watch from revision 3 (H6), and so does `b`,
+        // which is visible there.
+        assert_eq!(machine.state.keyspace.held(), (2, 2));
+        let page = machine.state.events_page(&everything(), Revision(3), 9, true).unwrap();
+        assert_eq!(revisions(&page), vec![3, 4]);
+        let head = machine.state.begin_snapshot();
+        let loaded = crate::testing::load(&head, crate::testing::pages(&machine.state, &head, 100)).unwrap();
+        assert_eq!(loaded.keyspace.held(), (2, 2));
+        machine.compact(4);
+        machine.sweep_all();
+        assert_eq!(machine.state.keyspace.held(), (0, 1));
     }
 }

@@ -98,6 +98,8 @@ pub(crate) struct Keyspace {
     changed: Revision,
     /// What may have been removed by sweeping: versions superseded before this revision.
     swept: Revision,
+    /// Up to where sweeping has looked at the changes of the floor's own revision.
+    floor_swept: Position,
     data_bytes: u64,
 }
 
@@ -109,6 +111,7 @@ impl Keyspace {
             history: Tree::new(),
             changed: Revision(0),
             swept: Revision(0),
+            floor_swept: (Revision(0), 0),
             data_bytes: 0,
         }
     }
@@ -228,27 +231,39 @@ impl Keyspace {
     /// Removes what nobody may read once everything before `floor` is forgotten, in at most
     /// `max_steps` steps. Says whether there is more to do.
     ///
-    /// Each change before the floor makes the version it replaced unreachable; a deletion before the
+    /// Each change up to the floor makes the version it replaced unreachable; a deletion before the
     /// floor is itself as good as nothing. Changes at the floor stay, so that a watch from the floor
     /// misses nothing (H6), and with them the version that is visible there.
     pub(crate) fn sweep(&mut self, max_steps: usize, floor: Revision) -> bool {
-        let is_due = |first: Option<&KeyValue>| first.is_some_and(|first| first.record.meta().modified < floor);
         for _ in 0..max_steps {
-            if !is_due(self.history.first()) {
-                return false;
+            let is_due = |first: &&KeyValue| first.record.meta().modified < floor;
+            if self.history.first().filter(is_due).is_some() {
+                self.swept = self.swept.max(floor);
+                let Some(change) = self.history.pop_first() else { return false };
+                self.forget_replaced_by(&change, floor);
+                if change.record.is_tombstone() {
+                    self.forget(&change.key, change.record.position());
+                }
+                continue;
             }
+            let looked_at = self.floor_swept.max((floor, 0));
+            let at_floor = |change: &&KeyValue| change.record.meta().modified == floor;
+            let Some(change) = self.history.iter_from(looked_at).next().filter(at_floor).cloned() else { return false };
             self.swept = self.swept.max(floor);
-            let Some(change) = self.history.pop_first() else { return false };
-            let position = change.record.position();
-            let before = self.held_before(&change.key, position).map(|before| before.record.position());
-            if let Some(before) = before {
-                self.forget(&change.key, before);
-            }
-            if change.record.is_tombstone() {
-                self.forget(&change.key, position);
-            }
+            self.forget_replaced_by(&change, floor);
+            let (revision, sub) = change.record.position();
+            self.floor_swept = (revision, sub.saturating_add(1));
         }
-        is_due(self.history.first())
+        true
+    }
+
+    /// Forgets what `change` replaced, unless that is of the floor's own revision: then a watch from the
+    /// floor still tells it.
+    fn forget_replaced_by(&mut self, change: &KeyValue, floor: Revision) {
+        let replaced = self.held_before(&change.key, change.record.position());
+        if let Some(position) = replaced.map(|replaced| replaced.record.position()).filter(|(at, _)| *at < floor) {
+            self.forget(&change.key, position);
+        }
     }
 
     fn forget(&mut self, key: &Key, position: Position) {

@@ -253,7 +253,7 @@ impl Oracle {
             let modified = item.record.meta().modified;
             let is_needed = modified >= self.compacted
                 || (!item.record.is_tombstone()
-                    && later.is_none_or(|later| later.record.meta().modified >= self.compacted));
+                    && later.is_none_or(|later| later.record.meta().modified > self.compacted));
             let is_live = live.get(&item.key).is_some_and(|live| live.record.position() == item.record.position());
             past += usize::from(is_needed && !is_live);
         }

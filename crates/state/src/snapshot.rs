@@ -152,13 +152,17 @@ impl PageWriter<'_> {
     /// Writes the versions of a key that the snapshot keeps, from a position on if given. Returns where
     /// to go on if the page is full before the last.
     ///
-    /// Kept are all from the compacted revision on, and the latest before it unless that is a deletion.
+    /// Kept are all from the compacted revision on, and before it the one that is visible there.
     fn write_versions(&mut self, key: &Key, from: Option<Position>) -> Option<SnapshotPosition> {
         let keyspace = &self.state.keyspace;
         let floor = (self.head.keep_from, 0);
         let live = keyspace.get(key);
         if live.is_none_or(|live| live.record.position() >= floor) {
+            let at_floor = |item: &KeyValue| item.key == *key && item.record.meta().modified == floor.0;
+            let replaced_at_floor =
+                live.is_some_and(at_floor) || keyspace.past_from(key, floor).next().is_some_and(at_floor);
             if from.is_none()
+                && !replaced_at_floor
                 && let Some(item) = keyspace.past_before(key, floor)
             {
                 self.write(item);

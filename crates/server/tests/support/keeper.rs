@@ -10,7 +10,7 @@ use tidelock_etcd_api::etcdserverpb as pb;
 use tokio::task::JoinHandle;
 
 use super::requests::{get, kv, leases, put};
-use super::{wait_for, within};
+use super::within;
 
 /// How long one renewal may take before another node is tried.
 const RENEWAL_TIMEOUT: Duration = Duration::from_secs(1);
@@ -103,13 +103,4 @@ pub async fn abandon(url: &str, ttl_s: i64, keys: &[String]) -> Instant {
     let puts = keys.iter().map(|key| pb::PutRequest { lease: id, ..put(key.clone(), "abandoned") });
     within("a txn", kv(url).txn(super::requests::put_together(puts))).await.unwrap();
     granted
-}
-
-/// Waits until no key is left under `prefix`.
-pub fn wait_until_gone(runtime: &tokio::runtime::Handle, url: &str, prefix: &str) {
-    wait_for(&format!("everything under {prefix} to be gone"), || {
-        let mut node = kv(url);
-        let answer = tokio::task::block_in_place(|| runtime.block_on(node.range(super::requests::get_all(prefix))));
-        (answer.ok()?.into_inner().count == 0).then_some(())
-    });
 }

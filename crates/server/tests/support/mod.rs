@@ -9,6 +9,16 @@
 // A test ends at the first surprise.
 #![allow(clippy::unwrap_used)]
 
+pub mod agreement;
+pub mod data_files;
+pub mod keeper;
+pub mod rejoin;
+pub mod requests;
+pub mod small_disk;
+pub mod until;
+pub mod watcher;
+pub mod writers;
+
 use std::fs::File;
 use std::future::Future;
 use std::net::TcpListener;
@@ -34,7 +44,14 @@ pub const TIDELOCK: &str = env!("CARGO_BIN_EXE_tidelock");
 
 /// A command of the binary under test, with nothing inherited from the environment of the test.
 pub fn tidelock() -> Command {
-    let mut command = Command::new(TIDELOCK);
+    launched_by(&[])
+}
+
+/// The same, started by another program that takes it as its last arguments.
+fn launched_by(launcher: &[String]) -> Command {
+    let mut words = launcher.iter().map(String::as_str).chain([TIDELOCK]);
+    let mut command = Command::new(words.next().expect("there is at least the binary itself"));
+    command.args(words);
     for (name, _) in std::env::vars_os() {
         if name.to_string_lossy().starts_with("TIDELOCK_") {
             command.env_remove(name);
@@ -51,6 +68,8 @@ pub struct Process {
     pub admin_port: u16,
     dir: PathBuf,
     arguments: Vec<String>,
+    /// A program that starts it, with its arguments; empty: nothing does.
+    launcher: Vec<String>,
     child: Option<Child>,
 }
 
@@ -152,6 +171,7 @@ impl Process {
             admin_port: ports[2],
             dir: dir.to_owned(),
             arguments,
+            launcher: Vec::new(),
             child: None,
         }
     }
@@ -160,7 +180,7 @@ impl Process {
     pub fn start(&mut self) {
         assert!(self.child.is_none(), "node {} runs already", self.name);
         let log = File::options().create(true).append(true).open(self.log_path()).unwrap();
-        let child = tidelock()
+        let child = launched_by(&self.launcher)
             .arg("serve")
             .args(["--name", &self.name])
             .arg("--data-dir")
@@ -192,6 +212,11 @@ impl Process {
         let status = wait_for(&format!("node {} to end", self.name), || child.try_wait().unwrap());
         self.child = None;
         status
+    }
+
+    /// Whether the process ended by itself.
+    pub fn has_ended(&mut self) -> bool {
+        self.child.as_mut().is_some_and(|child| child.try_wait().unwrap().is_some())
     }
 
     /// Ends the process the hard way, as a power cut would.

@@ -44,11 +44,7 @@ pub fn get_all(prefix: &str) -> pb::RangeRequest {
 }
 
 pub fn delete_all(prefix: &str) -> pb::DeleteRangeRequest {
-    pb::DeleteRangeRequest {
-        key: prefix.to_owned().into(),
-        range_end: prefix_end(prefix).into(),
-        ..Default::default()
-    }
+    pb::DeleteRangeRequest { key: prefix.to_owned().into(), range_end: prefix_end(prefix).into(), ..Default::default() }
 }
 
 /// Where the keys under `prefix` end: `0` is the character after `/`.
