@@ -40,6 +40,10 @@ pub enum ProposeError {
     /// This node is stopping. Nothing was written; go to another.
     #[error("the node is shutting down")]
     Stopping,
+    /// This node stopped while the write was under way, which may still be carried out. Only an idempotent
+    /// request may be retried.
+    #[error("the node stopped before there was an answer; the write may or may not have happened")]
+    Interrupted,
 }
 
 /// Why a read got no answer. Reads change nothing, so all of them may be retried.
@@ -63,8 +67,8 @@ pub enum ReadError {
         /// How many.
         waiting: usize,
     },
-    /// This node is stopping; go to another.
-    #[error("the node is shutting down")]
+    /// This node is stopping; the change may or may not have been made. List the members at another.
+    #[error("the node is shutting down; list the members at another before retrying")]
     Stopping,
 }
 
@@ -104,7 +108,7 @@ pub enum MemberError {
         /// How long was waited.
         waited: Duration,
     },
-    /// This node is stopping; go to another.
-    #[error("the node is shutting down")]
+    /// This node is stopping; the change may or may not have been made. List the members at another.
+    #[error("the node is shutting down; list the members at another before retrying")]
     Stopping,
 }

@@ -130,7 +130,8 @@ impl From<ProposeError> for FaceError {
             ProposeError::Overloaded { .. } => FaceError::TooManyRequests,
             ProposeError::TooLarge { .. } => FaceError::RequestTooLarge,
             ProposeError::NoSpace { .. } => FaceError::NoSpace,
-            ProposeError::Stopping => FaceError::Stopped,
+            // etcd says the same for both, and its clients do not take it for a promise.
+            ProposeError::Stopping | ProposeError::Interrupted => FaceError::Stopped,
         }
     }
 }

@@ -20,31 +20,36 @@ pub fn wire_number(number: u64) -> i64 {
 
 /// Makes headers. Who we are is asked once, the term for every header.
 #[derive(Clone)]
-pub(crate) struct Headers {
+pub struct Headers {
     cluster: ClusterId,
     node: NodeId,
     coordinator: Arc<dyn Coordinator>,
 }
 
 impl Headers {
-    pub(crate) fn new(coordinator: Arc<dyn Coordinator>) -> Headers {
+    /// For answers of this node, which must know its cluster and node id by now.
+    #[must_use]
+    pub fn new(coordinator: Arc<dyn Coordinator>) -> Headers {
         let status = coordinator.status();
         Headers { cluster: status.cluster, node: status.node, coordinator }
     }
 
     /// The header of an answer given at `revision`.
-    pub(crate) fn at(&self, revision: Revision) -> ResponseHeader {
+    #[must_use]
+    pub fn at(&self, revision: Revision) -> ResponseHeader {
         ResponseHeader { revision: wire_revision(revision), ..self.without_revision() }
     }
 
     /// The header of an answer that has nothing to do with the store: revision zero.
-    pub(crate) fn without_revision(&self) -> ResponseHeader {
+    #[must_use]
+    pub fn without_revision(&self) -> ResponseHeader {
         let raft_term = self.coordinator.term().0;
         ResponseHeader { cluster_id: self.cluster.0, member_id: self.node.0, revision: 0, raft_term }
     }
 
     /// A header at the store's present revision. Asks for the whole status: not for the hot path.
-    pub(crate) fn now(&self) -> ResponseHeader {
+    #[must_use]
+    pub fn now(&self) -> ResponseHeader {
         self.at(self.coordinator.revision())
     }
 }

@@ -57,6 +57,12 @@ pub fn grant_to_response(answer: &Answer, header: ResponseHeader) -> Result<Leas
     Ok(LeaseGrantResponse { header: Some(header), id: id.0, ttl: i64::from(*ttl_s), error: String::new() })
 }
 
+/// A revocation as a command.
+pub fn revoke_to_command(request: LeaseRevokeRequest) -> Result<Command, FaceError> {
+    let id = LeaseId(request.id);
+    if id.is_some() { Ok(Command::LeaseRevoke { id }) } else { Err(FaceError::LeaseNotFound) }
+}
+
 /// What a renewal answered, on the wire.
 #[must_use]
 pub fn keep_alive_to_response(id: i64, lease: Option<LeaseInfo>, header: ResponseHeader) -> LeaseKeepAliveResponse {
@@ -107,11 +113,7 @@ impl Lease for Services {
         request: Request<LeaseRevokeRequest>,
     ) -> Result<Response<LeaseRevokeResponse>, Status> {
         self.refuse_on_learner()?;
-        let id = LeaseId(request.into_inner().id);
-        if !id.is_some() {
-            return Err(FaceError::LeaseNotFound.into());
-        }
-        let (revision, _) = self.propose(Command::LeaseRevoke { id }).await?;
+        let (revision, _) = self.propose(revoke_to_command(request.into_inner())?).await?;
         Ok(Response::new(LeaseRevokeResponse { header: Some(self.headers.at(revision)) }))
     }
 

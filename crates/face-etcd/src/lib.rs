@@ -63,7 +63,7 @@ use tonic::{Code, Status};
 
 pub use config::{FaceConfig, Limits, MESSAGE_OVERHEAD_BYTES, PROGRESS_INTERVAL_MIN};
 pub use error_map::{FaceError, transfer_error};
-pub use header::{wire_number, wire_revision};
+pub use header::{Headers, wire_number, wire_revision};
 pub use listener::serve;
 
 use leader_watch::requires_leader;

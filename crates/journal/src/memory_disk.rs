@@ -252,6 +252,12 @@ impl MemoryDisk {
         self.lock().power = Some(operations.max(1));
     }
 
+    /// Whether the power went during a call and is not back yet.
+    #[must_use]
+    pub fn is_off(&self) -> bool {
+        self.lock().power == Some(0)
+    }
+
     /// How many changing calls there were.
     #[must_use]
     pub fn operations(&self) -> u64 {

@@ -18,6 +18,7 @@ mod proposal;
 mod query;
 mod record;
 mod watch;
+pub mod zoo;
 
 pub use codec::{DecodeError, Reader, Wire, put_bytes, put_varint};
 pub use command::{

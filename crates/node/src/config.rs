@@ -66,6 +66,10 @@ pub struct NodeLimits {
     pub catch_up_entries: u64,
     /// Size of a journal segment file.
     pub segment_bytes: u64,
+    /// Free space on disk below which nothing is accepted that makes the store grow.
+    pub free_floor_bytes: u64,
+    /// Bytes of a snapshot made under one hold of the state's lock.
+    pub snapshot_page_bytes: usize,
 }
 
 impl Default for NodeLimits {
@@ -77,6 +81,8 @@ impl Default for NodeLimits {
             snapshot_journal_bytes: 64 << 20,
             catch_up_entries: 20_000,
             segment_bytes: 16 << 20,
+            free_floor_bytes: 64 << 20,
+            snapshot_page_bytes: 128 << 10,
         }
     }
 }

@@ -19,7 +19,7 @@ use tidelock_replica::{Call, Input, LeaseCall, MemberRefusal};
 use tidelock_state::State;
 
 use crate::inbox::Refused;
-use crate::peers::PeerNet;
+use crate::links::Links;
 use crate::shared::{ApplyTask, Pin, Shared};
 use crate::subscription::NodeSubscription;
 
@@ -35,12 +35,12 @@ const MEMBER_CALLS_WAITING_MAX: usize = 64;
 const PAGE_ITEMS: usize = 1_000;
 
 /// A running node, as faces see it.
-pub(crate) struct NodeHandle {
+pub(crate) struct NodeHandle<L> {
     pub(crate) shared: Arc<Shared>,
-    pub(crate) peers: PeerNet,
+    pub(crate) links: L,
 }
 
-impl NodeHandle {
+impl<L: Links> NodeHandle<L> {
     async fn propose_command(&self, command: Command, request: Option<RequestId>) -> Result<Outcome, ProposeError> {
         let shared = &self.shared;
         if command.grows() && self.is_full() {
@@ -65,7 +65,8 @@ impl NodeHandle {
         })?;
         let outcome = answer.await;
         waiting.done = outcome.is_ok();
-        outcome.unwrap_or(Err(ProposeError::Stopping))
+        // It was handed over: it may be in the journal, or on its way to the leader.
+        outcome.unwrap_or(Err(ProposeError::Interrupted))
     }
 
     fn is_full(&self) -> bool {
@@ -185,7 +186,7 @@ impl Drop for Waiting<'_> {
     }
 }
 
-impl Coordinator for NodeHandle {
+impl<L: Links> Coordinator for NodeHandle<L> {
     fn propose(&self, command: Command, request: Option<RequestId>) -> Answering<'_, Result<Outcome, ProposeError>> {
         Box::pin(self.propose_command(command, request))
     }
@@ -242,6 +243,7 @@ impl Coordinator for NodeHandle {
             let wanted = self.shared.snapshots_begun.load(Ordering::Relaxed) + 1;
             self.shared.apply.push(ApplyTask::TakeSnapshot);
             tokio::select! {
+                biased;
                 Ok(last) = finished.wait_for(|last| last.number >= wanted) => last.problem.clone().map_or(Ok(()), Err),
                 () = self.until_stopped() => Err("the node is shutting down".to_owned()),
             }
@@ -252,6 +254,7 @@ impl Coordinator for NodeHandle {
         Box::pin(async move {
             let mut sweeping = self.shared.sweeping.subscribe();
             tokio::select! {
+                biased;
                 _ = sweeping.wait_for(|sweeping| !sweeping) => {}
                 () = self.until_stopped() => {}
             }
@@ -273,8 +276,8 @@ impl Coordinator for NodeHandle {
         let me = shared.identity.node;
         let is_learner = members.by_id.get(&me).is_some_and(|member| member.role == MemberRole::Learner);
         let matched = |id: NodeId| standing.progress.iter().find(|(peer, ..)| *peer == id).map(|(_, index, _)| *index);
-        let peer =
-            |id: &NodeId| PeerStatus { node: *id, connected: self.peers.is_connected(*id), matched: matched(*id) };
+        let connected = |id: NodeId| self.links.link_state(id).is_some_and(|state| state.connected);
+        let peer = |id: &NodeId| PeerStatus { node: *id, connected: connected(*id), matched: matched(*id) };
         let state = shared.state.read();
         Status {
             cluster: shared.identity.cluster,

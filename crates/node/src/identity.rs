@@ -1,7 +1,9 @@
 //! Who this node is: written once, when the data directory is made, and never changed.
 //!
 //! A node that lost its directory lost its identity with it: it must join as a new member, because
-//! under its old id it could vote twice in a term it already voted in (H21).
+//! under its old id it could vote twice in a term it already voted in (H21). A founder's id follows from
+//! the founding flags and would be the same again; its disk's number is drawn anew with every directory
+//! and tells the two apart (see `acquaintances`).
 
 use std::io;
 
@@ -13,7 +15,7 @@ use tidelock_model::{ClusterId, DecodeError, Member, NodeId, Reader, Wire, put_v
 const FILE: &str = "identity";
 const TEMPORARY: &str = "identity.tmp";
 const MAGIC: &[u8] = b"tidelock identity\n";
-const VERSION: u8 = 1;
+const VERSION: u8 = 2;
 const MEMBERS_MAX: usize = 1024;
 
 /// Who a node is.
@@ -23,6 +25,8 @@ pub struct Identity {
     pub cluster: ClusterId,
     /// Its id.
     pub node: NodeId,
+    /// Drawn at random when the directory was made.
+    pub disk: u64,
     /// The members known when the directory was made, to find the others by before the log tells.
     pub first_members: Vec<Member>,
 }
@@ -78,6 +82,7 @@ impl Identity {
         out.push(VERSION);
         self.cluster.encode(&mut out);
         self.node.encode(&mut out);
+        put_varint(&mut out, self.disk);
         put_varint(&mut out, self.first_members.len() as u64);
         self.first_members.iter().for_each(|member| member.encode(&mut out));
         let check = crc32c(&out);
@@ -97,10 +102,11 @@ impl Identity {
                 return Err(DecodeError::UnknownTag { what: "identity version", tag: version });
             }
             let (cluster, node) = (ClusterId::decode(input)?, NodeId::decode(input)?);
+            let disk = input.varint()?;
             let count = input.count("the number of members", MEMBERS_MAX)?;
             let first_members = (0..count).map(|_| Member::decode(input)).collect::<Result<_, _>>()?;
             input.finish()?;
-            Ok(Identity { cluster, node, first_members })
+            Ok(Identity { cluster, node, disk, first_members })
         };
         read(&mut input).ok()
     }
@@ -120,7 +126,7 @@ mod tests {
             client_urls: vec![],
             role: MemberRole::Voter,
         };
-        Identity { cluster: ClusterId(7), node: NodeId(9), first_members: vec![member] }
+        Identity { cluster: ClusterId(7), node: NodeId(9), disk: 5, first_members: vec![member] }
     }
 
     #[test]

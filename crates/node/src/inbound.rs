@@ -4,10 +4,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use tidelock_journal::OsDisk;
+use tidelock_journal::Disk;
 use tidelock_model::NodeId;
 use tidelock_replica::{Input, carries_entries};
 
+use crate::acquaintances::Acquaintances;
 use crate::peers::{Awaiting, PeerInbound, SnapshotSink};
 use crate::shared::Shared;
 use crate::snapshots::FileSink;
@@ -24,20 +25,29 @@ const TASKS_WAITING_MAX: usize = 5_000;
 /// stops sending to it; by these words it knows (M1).
 pub(crate) const REMOVED: &str = "was removed from the cluster";
 
-pub(crate) struct Inbound {
+/// The node, as its links see it.
+pub struct Inbound<D> {
     pub(crate) shared: Arc<Shared>,
-    pub(crate) disk: OsDisk,
+    pub(crate) disk: D,
+    pub(crate) acquaintances: Acquaintances<D>,
 }
 
-impl PeerInbound for Inbound {
+impl<D> Inbound<D> {
+    /// Takes frames of a peer without waiting for room.
+    pub fn take(&self, from: NodeId, frames: Vec<Bytes>) {
+        let behind = self.shared.apply.len().max(self.shared.journal.len()) > TASKS_WAITING_MAX;
+        let taken = frames.into_iter().filter(|frame| !(behind && carries_entries(frame)));
+        self.shared.consensus.push_all(taken.map(|bytes| Input::Frame { from, bytes }));
+    }
+}
+
+impl<D: Disk + Clone + 'static> PeerInbound for Inbound<D> {
     fn deliver(&self, from: NodeId, frames: Vec<Bytes>) -> Awaiting<'_, ()> {
         Box::pin(async move {
             while self.shared.consensus.len() > INPUTS_WAITING_MAX && !self.shared.is_stopped() {
                 tokio::time::sleep(PAUSE).await;
             }
-            let behind = self.shared.apply.len().max(self.shared.journal.len()) > TASKS_WAITING_MAX;
-            let taken = frames.into_iter().filter(|frame| !(behind && carries_entries(frame)));
-            self.shared.consensus.push_all(taken.map(|bytes| Input::Frame { from, bytes }));
+            self.take(from, frames);
         })
     }
 
@@ -50,12 +60,12 @@ impl PeerInbound for Inbound {
         self.shared.consensus.push(Input::LinkDown { peer });
     }
 
-    fn admits(&self, node: NodeId) -> Result<(), String> {
+    fn admits(&self, node: NodeId, disk: u64) -> Result<(), String> {
         // An unknown one may be a member this node, being behind, has not heard of yet.
-        match self.shared.members.lock().removed.contains(&node) {
-            true => Err(format!("member {node:x} {REMOVED}; remove its data directory and add it as a new member")),
-            false => Ok(()),
+        if self.shared.members.lock().removed.contains(&node) {
+            return Err(format!("member {node:x} {REMOVED}; remove its data directory and add it as a new member"));
         }
+        self.acquaintances.meet(node, disk)
     }
 
     fn receive_snapshot(&self, from: NodeId, head: Bytes) -> Result<Box<dyn SnapshotSink>, String> {

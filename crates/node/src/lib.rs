@@ -1,27 +1,39 @@
 //! All the IO of a node: threads, journal files, peer links, clock. What is decided is decided in
 //! `replica` and `state`; this crate performs it.
 //!
-//! A write's way: `handle` -> `run` (consensus thread) -> `journal_thread` (the only fsync) and
-//! `peers` -> `run` -> `apply_thread` -> back to the caller in `handle`. `node` puts the parts together,
-//! `shared` is what they share, `snapshots` writes and moves whole states.
+//! A write's way: `handle` -> `consensus_worker` -> `journal_worker` (the only fsync) and `peers` ->
+//! `consensus_worker` -> `apply_worker` -> back to the caller in `handle`. `workers` wires the parts together,
+//! `node` gives each worker a thread, `shared` is what they share, `snapshots` writes and moves whole states.
 
-mod apply_thread;
+mod acquaintances;
+mod apply_worker;
+mod clock;
 mod config;
+mod consensus_worker;
+mod founding;
 mod handle;
 mod identity;
 mod inbound;
 mod inbox;
-mod journal_thread;
+mod journal_worker;
+mod links;
 mod node;
 pub mod peers;
-mod run;
 mod shared;
 mod snapshots;
 mod subscription;
 mod waiters;
+mod workers;
 
+pub use apply_worker::{ApplyWorker, RunSnapshot};
+pub use clock::{Moment, Turn};
 pub use config::{Bootstrap, NodeConfig, NodeLimits};
+pub use consensus_worker::ConsensusWorker;
 pub use identity::{Identity, IdentityError};
+pub use inbound::Inbound;
+pub use journal_worker::JournalWorker;
+pub use links::Links;
 pub use node::{Node, StartError, existing_identity};
 pub use shared::StopReason;
-pub use snapshots::SnapshotLoadError;
+pub use snapshots::{SnapshotJob, SnapshotLoadError};
+pub use workers::{Draws, Prepared, Waiting, Workers};

@@ -49,7 +49,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use tidelock_model::{ClusterId, NodeId};
 
-pub use frame::FRAME_BYTES_MAX;
+pub use frame::{FRAME_BYTES_MAX, seal, unseal};
 pub use net::{LinkState, PeerNet, TurnedAway};
 pub use snapshot::SNAPSHOT_HEAD_BYTES_MAX;
 pub use stream::{Acceptor, Connector, PeerStream, PlainTcp};
@@ -64,6 +64,8 @@ pub struct PeerConfig {
     pub cluster: ClusterId,
     /// This node.
     pub node: NodeId,
+    /// The number of its disk.
+    pub disk: u64,
     /// Where this node says it is reached, `host:port`. Only shown to people, in the logs of peers.
     pub advertise: String,
     /// Bounds and deadlines.
@@ -77,10 +79,11 @@ pub struct PeerConfig {
 impl PeerConfig {
     /// Plain TCP with the default limits.
     #[must_use]
-    pub fn plain(cluster: ClusterId, node: NodeId, advertise: String) -> PeerConfig {
+    pub fn plain(cluster: ClusterId, node: NodeId, disk: u64, advertise: String) -> PeerConfig {
         PeerConfig {
             cluster,
             node,
+            disk,
             advertise,
             limits: PeerLimits::default(),
             connector: Arc::new(PlainTcp),
@@ -157,8 +160,9 @@ pub trait PeerInbound: Send + Sync + 'static {
     /// end because this node stops. Calls for one peer never overlap and the last one is true.
     fn link_down(&self, peer: NodeId);
 
-    /// Whether `node` may connect; the error is told to it and logged.
-    fn admits(&self, node: NodeId) -> Result<(), String>;
+    /// Whether `node`, with the disk of that number, may connect; the error is told to it and logged.
+    /// May write a few bytes to disk, the first time a peer is met.
+    fn admits(&self, node: NodeId, disk: u64) -> Result<(), String>;
 
     /// Opens a place for the snapshot that `head` describes; the error is told to the sender. May block.
     fn receive_snapshot(&self, from: NodeId, head: Bytes) -> Result<Box<dyn SnapshotSink>, String>;

@@ -7,22 +7,21 @@
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use bytes::Bytes;
 use tidelock_journal::{
-    Disk, OsDisk, SnapshotError, SnapshotMeta, SnapshotReader, SnapshotReceiver, SnapshotWriter, list_snapshots,
-    remove_older,
+    Disk, SnapshotError, SnapshotMeta, SnapshotReader, SnapshotReceiver, SnapshotWriter, list_snapshots, remove_older,
 };
 use tidelock_model::{LogIndex, NodeId};
 use tidelock_replica::{Applier, Input, consensus::SnapshotWanted};
-use tidelock_state::{LoadError, SnapshotHead, State, StateLoader};
+use tidelock_state::{LoadError, SnapshotHead, SnapshotPosition, State, StateLoader};
 
-use crate::peers::{PeerNet, SnapshotSink, SnapshotSource};
+use crate::clock::Moment;
+use crate::links::Links;
+use crate::peers::{SnapshotSink, SnapshotSource};
 use crate::shared::{JournalTask, Pin, Shared, SnapshotFinished};
 
-/// Bytes of one page: how long readers of the state may hold up a writer for its sake.
-const PAGE_BYTES: usize = 128 << 10;
 /// Pages are gathered into chunks of this size, which compress better and cost fewer checksums.
 const CHUNK_BYTES: usize = 1 << 20;
 /// A head is written in pieces of this size.
@@ -70,7 +69,7 @@ pub(crate) fn load(reader: &mut SnapshotReader) -> Result<State, SnapshotLoadErr
 
 /// Writes a head: how many pieces it has, then the pieces. One with millions of leases is larger than a
 /// chunk may be.
-fn write_head(writer: &mut SnapshotWriter<OsDisk>, head: &[u8]) -> Result<(), SnapshotError> {
+fn write_head<D: Disk + Clone>(writer: &mut SnapshotWriter<D>, head: &[u8]) -> Result<(), SnapshotError> {
     let pieces = head.chunks(HEAD_PIECE_BYTES);
     writer.write_chunk(&(pieces.len() as u32).to_le_bytes())?;
     pieces.into_iter().try_for_each(|piece| writer.write_chunk(piece))
@@ -87,7 +86,7 @@ fn read_head(reader: &mut SnapshotReader) -> Result<Bytes, SnapshotLoadError> {
 }
 
 /// Writes a state nobody else uses: the founding one.
-pub(crate) fn write_whole(disk: &OsDisk, state: &State, meta: SnapshotMeta) -> Result<(), SnapshotError> {
+pub(crate) fn write_whole<D: Disk + Clone>(disk: &D, state: &State, meta: SnapshotMeta) -> Result<(), SnapshotError> {
     let head = state.begin_snapshot();
     let mut writer = SnapshotWriter::create(disk.clone(), meta)?;
     write_head(&mut writer, &head.bytes)?;
@@ -105,21 +104,21 @@ pub(crate) fn write_whole(disk: &OsDisk, state: &State, meta: SnapshotMeta) -> R
 }
 
 /// Decides when this node takes a snapshot.
-pub(crate) struct Snapshots {
+pub(crate) struct Snapshots<D> {
     shared: Arc<Shared>,
-    disk: OsDisk,
+    disk: D,
     running: Arc<AtomicBool>,
     wished: bool,
     /// Journal bytes written when the last snapshot began, and that snapshot's size.
     last_at: u64,
     last_size: Arc<AtomicU64>,
     /// When the last snapshot began, and how many bytes of keys and values were held then.
-    last_begun: Option<Instant>,
+    last_begun: Option<Duration>,
     last_data: u64,
 }
 
-impl Snapshots {
-    pub(crate) fn new(shared: Arc<Shared>, disk: OsDisk, last_size: u64) -> Snapshots {
+impl<D: Disk + Clone> Snapshots<D> {
+    pub(crate) fn new(shared: Arc<Shared>, disk: D, last_size: u64) -> Snapshots<D> {
         let running = Arc::new(AtomicBool::new(false));
         let last_size = Arc::new(AtomicU64::new(last_size));
         let last_data = shared.state.read().data_bytes();
@@ -133,10 +132,10 @@ impl Snapshots {
     /// Whether the journal has grown enough since the last snapshot: at least by the configured amount,
     /// and by a quarter of the last snapshot's size, so that large stores do not write themselves over
     /// and over.
-    fn is_due(&self, written: u64) -> bool {
+    fn is_due(&self, written: u64, now: Moment) -> bool {
         let grown = written.saturating_sub(self.last_at);
         let due_after = self.shared.limits.snapshot_journal_bytes.max(self.last_size.load(Ordering::Relaxed) / 4);
-        self.wished || grown >= due_after || (grown > 0 && (self.has_shrunk() || self.would_make_room()))
+        self.wished || grown >= due_after || (grown > 0 && (self.has_shrunk() || self.would_make_room(now)))
     }
 
     /// Whether compaction freed much of what the last snapshot holds: a restart would load it all again.
@@ -147,8 +146,8 @@ impl Snapshots {
     /// On a full disk a snapshot makes room once the state is smaller than the journal behind it, which
     /// deleting and compacting lead to (H18). It must fit into half of what is left, so that trying
     /// cannot make things worse.
-    fn would_make_room(&self) -> bool {
-        let rested = self.last_begun.is_none_or(|begun| begun.elapsed() >= LOW_SPACE_PAUSE);
+    fn would_make_room(&self, now: Moment) -> bool {
+        let rested = self.last_begun.is_none_or(|begun| now.steady.saturating_sub(begun) >= LOW_SPACE_PAUSE);
         if !rested || !self.shared.disk_full.load(Ordering::Relaxed) {
             return false;
         }
@@ -157,13 +156,13 @@ impl Snapshots {
         size < self.shared.disk_bytes.load(Ordering::Relaxed) && size < free / 2
     }
 
-    /// Begins a snapshot if one is due.
-    pub(crate) fn take_if_due(&mut self, applier: &Applier) {
+    /// Begins a snapshot if one is due and none is under way.
+    pub(crate) fn begin_if_due(&mut self, applier: &Applier, now: Moment) -> Option<SnapshotJob<D>> {
         let written = self.shared.journal_written.load(Ordering::Relaxed);
-        if !self.is_due(written) || self.running.swap(true, Ordering::Acquire) {
-            return;
+        if !self.is_due(written, now) || self.running.swap(true, Ordering::Acquire) {
+            return None;
         }
-        self.last_begun = Some(Instant::now());
+        self.last_begun = Some(now.steady);
         self.wished = false;
         self.last_at = written;
         let (term, voters) = applier.position();
@@ -175,75 +174,100 @@ impl Snapshots {
             (head, pin)
         };
         let meta = SnapshotMeta { index: head.index, term, extra: voters };
-        let taking = Taking {
+        Some(SnapshotJob {
             number: self.shared.snapshots_begun.fetch_add(1, Ordering::Relaxed) + 1,
             shared: self.shared.clone(),
             disk: self.disk.clone(),
             installs: self.shared.installs.load(Ordering::Relaxed),
             last_size: self.last_size.clone(),
-        };
-        let running = self.running.clone();
-        let spawned = std::thread::Builder::new().name("snapshot".into()).spawn(move || {
-            taking.run(&head, meta);
-            drop(pin);
-            running.store(false, Ordering::Release);
-        });
-        if let Err(error) = spawned {
-            tracing::warn!(%error, "no thread for a snapshot; it will be tried again");
-            self.running.store(false, Ordering::Release);
-        }
+            head,
+            progress: Progress::Begun(meta),
+            running: self.running.clone(),
+            _pin: pin,
+        })
     }
 }
 
-struct Taking {
+/// A snapshot being taken. Whoever has it calls [`SnapshotJob::turn`] until there is nothing left to do.
+/// Dropped before that, it leaves only a temporary file that the next start removes.
+pub struct SnapshotJob<D: Disk + Clone> {
     number: u64,
     shared: Arc<Shared>,
-    disk: OsDisk,
+    disk: D,
     installs: u64,
     last_size: Arc<AtomicU64>,
+    head: SnapshotHead,
+    progress: Progress<D>,
+    running: Arc<AtomicBool>,
+    /// Keeps what the snapshot reads from being swept.
+    _pin: Pin,
 }
 
-impl Taking {
-    fn run(&self, head: &SnapshotHead, meta: SnapshotMeta) {
-        let problem = match self.write(head, meta) {
-            Ok(Some(meta)) => {
-                self.done(&meta);
-                None
-            }
-            Ok(None) => Some("given up: a newer state was installed or the node stops".to_owned()),
+enum Progress<D: Disk + Clone> {
+    Begun(SnapshotMeta),
+    Writing { writer: SnapshotWriter<D>, next: Option<SnapshotPosition>, chunk: Vec<u8> },
+    Written(SnapshotWriter<D>),
+    Over,
+}
+
+impl<D: Disk + Clone> SnapshotJob<D> {
+    /// Does the next piece of work. `false`: there is none left.
+    pub fn turn(&mut self) -> bool {
+        if matches!(self.progress, Progress::Over) {
+            return false;
+        }
+        let problem = match self.advance() {
+            Ok(None) => return true,
+            Ok(Some(problem)) => problem,
             Err(error) => Some(error.to_string()),
         };
+        self.progress = Progress::Over;
         if let Some(problem) = &problem {
             tracing::warn!(problem, "a snapshot could not be taken; it will be tried again");
         }
         self.shared.snapshots_finished.send_replace(SnapshotFinished { number: self.number, problem });
+        false
     }
 
-    fn write(&self, head: &SnapshotHead, meta: SnapshotMeta) -> Result<Option<SnapshotMeta>, SnapshotError> {
-        let mut writer = SnapshotWriter::create(self.disk.clone(), meta)?;
-        write_head(&mut writer, &head.bytes)?;
-        let mut position = None;
-        let mut chunk = Vec::with_capacity(CHUNK_BYTES + PAGE_BYTES);
-        loop {
-            let page = {
-                let state = self.shared.state.read();
-                if self.shared.installs.load(Ordering::Relaxed) != self.installs || self.shared.is_stopped() {
-                    return Ok(None);
-                }
-                state.snapshot_page(head, position.as_ref(), PAGE_BYTES)
-            };
-            chunk.extend_from_slice(&page.bytes);
-            if chunk.len() >= CHUNK_BYTES || (page.next.is_none() && !chunk.is_empty()) {
-                writer.write_chunk(&chunk)?;
-                chunk.clear();
-            }
-            match page.next {
-                Some(next) => position = Some(next),
-                None => break,
-            }
+    /// `Some` when it is over: with why there is no snapshot, if there is none.
+    fn advance(&mut self) -> Result<Option<Option<String>>, SnapshotError> {
+        if self.shared.installs.load(Ordering::Relaxed) != self.installs || self.shared.is_stopped() {
+            return Ok(Some(Some("given up: a newer state was installed or the node stops".to_owned())));
         }
-        self.last_size.store(writer.written(), Ordering::Relaxed);
-        writer.finish().map(Some)
+        self.progress = match std::mem::replace(&mut self.progress, Progress::Over) {
+            Progress::Begun(meta) => {
+                let mut writer = SnapshotWriter::create(self.disk.clone(), meta)?;
+                write_head(&mut writer, &self.head.bytes)?;
+                Progress::Writing { writer, next: None, chunk: Vec::new() }
+            }
+            Progress::Writing { mut writer, next, mut chunk } => {
+                let page = {
+                    let state = self.shared.state.read();
+                    // Looked at again under the lock: the state the head belongs to must still be there.
+                    if self.shared.installs.load(Ordering::Relaxed) != self.installs {
+                        return Ok(Some(Some("given up: a newer state was installed".to_owned())));
+                    }
+                    state.snapshot_page(&self.head, next.as_ref(), self.shared.limits.snapshot_page_bytes)
+                };
+                chunk.extend_from_slice(&page.bytes);
+                if chunk.len() >= CHUNK_BYTES || (page.next.is_none() && !chunk.is_empty()) {
+                    writer.write_chunk(&chunk)?;
+                    chunk.clear();
+                }
+                match page.next {
+                    Some(next) => Progress::Writing { writer, next: Some(next), chunk },
+                    None => Progress::Written(writer),
+                }
+            }
+            Progress::Written(writer) => {
+                self.last_size.store(writer.written(), Ordering::Relaxed);
+                let meta = writer.finish()?;
+                self.done(&meta);
+                return Ok(Some(None));
+            }
+            Progress::Over => Progress::Over,
+        };
+        Ok(None)
     }
 
     fn done(&self, meta: &SnapshotMeta) {
@@ -266,8 +290,14 @@ impl Taking {
     }
 }
 
+impl<D: Disk + Clone> Drop for SnapshotJob<D> {
+    fn drop(&mut self) {
+        self.running.store(false, Ordering::Release);
+    }
+}
+
 /// Sends the snapshot a follower needs.
-pub(crate) fn send(shared: &Arc<Shared>, disk: &OsDisk, peers: &PeerNet, wanted: SnapshotWanted) {
+pub(crate) fn send(shared: &Arc<Shared>, disk: &impl Disk, links: &impl Links, wanted: SnapshotWanted) {
     let (to, shared) = (wanted.to, shared.clone());
     let opened = || -> Result<SnapshotReader, SnapshotError> {
         let names = list_snapshots(disk)?;
@@ -285,7 +315,7 @@ pub(crate) fn send(shared: &Arc<Shared>, disk: &OsDisk, peers: &PeerNet, wanted:
                 }
                 shared.consensus.push(Input::SnapshotSent { to, delivered: result.is_ok() });
             };
-            peers.send_snapshot(to, source, Box::new(done));
+            links.send_snapshot(to, source, Box::new(done));
         }
         Err(error) => {
             tracing::warn!(%error, "no snapshot to send");
@@ -318,22 +348,22 @@ impl SnapshotSource for FileSource {
 }
 
 /// Receives a snapshot, checks and loads it, and offers it to the consensus engine.
-pub(crate) struct FileSink {
+pub(crate) struct FileSink<D: Disk + Clone> {
     pub(crate) shared: Arc<Shared>,
-    pub(crate) disk: OsDisk,
+    pub(crate) disk: D,
     pub(crate) from: NodeId,
     pub(crate) message: Bytes,
-    pub(crate) receiver: SnapshotReceiver<OsDisk>,
+    pub(crate) receiver: SnapshotReceiver<D>,
 }
 
-impl FileSink {
-    pub(crate) fn open(shared: Arc<Shared>, disk: OsDisk, from: NodeId, message: Bytes) -> Result<FileSink, String> {
+impl<D: Disk + Clone> FileSink<D> {
+    pub(crate) fn open(shared: Arc<Shared>, disk: D, from: NodeId, message: Bytes) -> Result<FileSink<D>, String> {
         let receiver = SnapshotReceiver::create(disk.clone(), RECEIVED_BYTES_MAX).map_err(|error| error.to_string())?;
         Ok(FileSink { shared, disk, from, message, receiver })
     }
 }
 
-impl SnapshotSink for FileSink {
+impl<D: Disk + Clone + 'static> SnapshotSink for FileSink<D> {
     fn write(&mut self, chunk: Bytes) -> io::Result<()> {
         self.receiver.write_raw(&chunk).map_err(io::Error::other)
     }

@@ -86,6 +86,7 @@ impl NodeSubscription {
                 continue;
             }
             tokio::select! {
+                biased;
                 () = self.filled.notified() => {}
                 _ = stopped.changed() => {}
             }

@@ -7,7 +7,7 @@
 
 use bytes::Bytes;
 use tidelock_model::{Batch, Command, LeaseExpiry, LogIndex, NodeId, Origin, Outcome, Proposal, Term, Wire};
-use tidelock_state::{LeaseChange, State};
+use tidelock_state::{Effects, LeaseChange, State};
 
 use crate::effects::{Committed, LeaseCall, LeaseReply};
 use crate::lease_clock::{LeaseClock, Look};
@@ -29,6 +29,15 @@ pub struct Report {
     pub digests: Vec<(LogIndex, u128)>,
 }
 
+/// Sees everything a node carries out, as it happens: how the simulator knows what really changed.
+pub trait Observer: Send {
+    /// An entry was carried out, with these effects if it held commands.
+    fn applied(&mut self, state: &State, effects: Option<&Effects>);
+
+    /// The state was replaced by a snapshot.
+    fn installed(&mut self, state: &State);
+}
+
 /// What carries out entries on one node.
 pub struct Applier {
     node: NodeId,
@@ -43,6 +52,7 @@ pub struct Applier {
     voters: Bytes,
     /// A term this node leads in, until an entry of that term is carried out.
     about_to_lead: Option<Term>,
+    observer: Option<Box<dyn Observer>>,
 }
 
 impl Applier {
@@ -57,6 +67,18 @@ impl Applier {
             applied_term,
             voters,
             about_to_lead: None,
+            observer: None,
+        }
+    }
+
+    /// Has everything that is carried out from now on seen by `observer`.
+    pub fn observe(&mut self, observer: Box<dyn Observer>) {
+        self.observer = Some(observer);
+    }
+
+    fn show(&mut self, state: &State, effects: Option<&Effects>) {
+        if let Some(observer) = &mut self.observer {
+            observer.applied(state, effects);
         }
     }
 
@@ -70,7 +92,10 @@ impl Applier {
     pub fn apply(&mut self, state: &mut State, entry: Committed, report: &mut Report) {
         let (index, term) = (entry.index(), entry.term());
         match entry {
-            Committed::Nothing { .. } => state.apply_nothing(index),
+            Committed::Nothing { .. } => {
+                state.apply_nothing(index);
+                self.show(state, None);
+            }
             Committed::Batch { bytes, .. } => self.apply_batch(state, index, term, bytes, report),
             Committed::Membership { change, voters, .. } => {
                 match change {
@@ -78,6 +103,7 @@ impl Applier {
                     None => state.apply_nothing(index),
                 }
                 self.voters = voters;
+                self.show(state, None);
             }
         }
         self.applied_term = term;
@@ -95,9 +121,11 @@ impl Applier {
         let Ok(batch) = Batch::from_bytes(bytes) else {
             // The leader packed what it did not read. All members skip it alike (Z1); whoever sent it
             // gets no answer.
-            return state.apply_unreadable(index);
+            state.apply_unreadable(index);
+            return self.show(state, None);
         };
         let effects = state.apply(index, term, batch);
+        self.show(state, Some(&effects));
         self.hub.publish(&effects.events, state.revision());
         for change in effects.leases {
             match change {
@@ -156,6 +184,9 @@ impl Applier {
         self.about_to_lead = None;
         self.applied_term = term;
         self.voters = voters;
+        if let Some(observer) = &mut self.observer {
+            observer.installed(state);
+        }
     }
 }
 

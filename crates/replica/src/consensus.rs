@@ -11,6 +11,7 @@
 //! Not here: who waits for what (`proposals`, `read_barrier`), applying (`applier`), any IO.
 
 mod log_store;
+mod message;
 mod wire;
 
 use bytes::Bytes;
@@ -22,6 +23,7 @@ use tidelock_model::{HardState, LogEntry, LogIndex, MemberChange, MemberRole, No
 
 pub use self::log_store::Fetch;
 use self::log_store::LogStore;
+pub(crate) use self::message::{describe, is_append, read_round};
 use crate::effects::Committed;
 
 /// Entries for one append message. Large enough to fill a pipe, small enough that a lost message is
@@ -32,8 +34,8 @@ const APPEND_MESSAGES_IN_FLIGHT_MAX: usize = 256;
 /// Committed entries taken from the engine at a time.
 const COMMITTED_BYTES_MAX: u64 = 16 << 20;
 
-/// Index of the state every founder starts with.
-const FOUNDING_INDEX: u64 = 1;
+/// Index and term of the state every founder starts with.
+pub const FOUNDING: (LogIndex, Term) = (LogIndex(1), Term(1));
 
 /// What a node knows when it starts.
 pub struct Start {
@@ -51,6 +53,14 @@ pub struct Start {
     pub snapshot: (LogIndex, Term),
     /// Entries after the snapshot.
     pub entries: Vec<LogEntry>,
+}
+
+impl Start {
+    /// Whether nothing was promised or stored since the cluster was founded, as far as this disk tells.
+    fn holds_only_the_founding_state(&self) -> bool {
+        let promised = self.hard_state.term > FOUNDING.1 || self.hard_state.vote != NodeId(0);
+        self.snapshot == FOUNDING && self.entries.is_empty() && !promised
+    }
 }
 
 /// Names one round of "do I still lead?". Unique by construction: a reused one would let a deposed
@@ -163,6 +173,7 @@ pub enum PeerFault {
 pub struct Consensus {
     raw: RawNode<LogStore>,
     seed: u64,
+    introduced: bool,
     /// Readies handed out whose term or vote is not durable yet.
     unsynced_promise: Option<u64>,
     /// Index up to which entries were handed out as committed.
@@ -190,10 +201,12 @@ impl Consensus {
         };
         config.validate().map_err(|error| error.to_string())?;
         let (seed, handed_out) = (start.seed, start.snapshot.0.0);
+        let introduced = !start.holds_only_the_founding_state();
         let store = LogStore::new(start)?;
         let logger = slog::Logger::root(slog::Discard, slog::o!());
         let raw = RawNode::new(&config, store, &logger).map_err(|error| error.to_string())?;
-        let mut consensus = Consensus { raw, seed, unsynced_promise: None, handed_out, carried_out: handed_out };
+        let mut consensus =
+            Consensus { raw, seed, introduced, unsynced_promise: None, handed_out, carried_out: handed_out };
         consensus.fix_election_timeout();
         Ok(consensus)
     }
@@ -205,8 +218,24 @@ impl Consensus {
         wire::encode_voters(&ConfState::from((ids(MemberRole::Voter), ids(MemberRole::Learner)))).into()
     }
 
+    /// Every other founder knows this node by its disk: from now on it may promise things. Until then a
+    /// founder that holds nothing but the founding state, which may be new or may have lost its disk,
+    /// neither votes nor acknowledges nor seeks election (H21).
+    pub fn introduce(&mut self) {
+        self.introduced = true;
+    }
+
+    /// Whether this node may make promises.
+    #[must_use]
+    pub fn is_introduced(&self) -> bool {
+        self.introduced
+    }
+
     /// One tick of time.
     pub fn tick(&mut self) {
+        if !self.introduced {
+            return;
+        }
         self.raw.tick();
         self.fix_election_timeout();
     }
@@ -221,23 +250,13 @@ impl Consensus {
             return Err(PeerFault::Improper("a message for another node"));
         }
         self.check(&message)?;
-        if self.may_have_forgotten_promises(&message) {
+        if !self.introduced {
             return Ok(());
         }
         // What the library refuses here (an unknown sender of a response, a stale transfer) is weather.
         let _ = self.raw.step(message);
         self.fix_election_timeout();
         Ok(())
-    }
-
-    /// A node that holds nothing but what a cluster is founded with cannot tell whether it is new or has
-    /// lost its disk, and with it what it had promised (H21). So it votes only among equals, when the
-    /// cluster is founded; once others hold more, it has to catch up from a leader first.
-    fn may_have_forgotten_promises(&self, message: &Message) -> bool {
-        let asks_for_vote =
-            matches!(message.get_msg_type(), MessageType::MsgRequestVote | MessageType::MsgRequestPreVote);
-        let last = self.raw.raft.raft_log.last_index();
-        asks_for_vote && last <= FOUNDING_INDEX && message.index > FOUNDING_INDEX
     }
 
     /// The library panics on messages no correct peer sends; they are turned away before it sees them.
@@ -519,11 +538,6 @@ impl Consensus {
         let known = self.raw.raft.prs().iter().filter(move |(id, _)| **id != me);
         known.map(|(id, progress)| (NodeId(*id), LogIndex(progress.matched), progress.recent_active))
     }
-}
-
-/// Whether an encoded message appends entries.
-pub(crate) fn is_append(message: &[u8]) -> bool {
-    message.get(1) == Some(&(MessageType::MsgAppend as u8))
 }
 
 fn conf_change(change: &MemberChange) -> ConfChangeV2 {

@@ -214,6 +214,9 @@ pub enum Input {
         /// Which.
         peer: NodeId,
     },
+    /// Every other founder has taken note of this node's disk. A founder that holds nothing yet makes no
+    /// promise before this (H21).
+    Introduced,
     /// This node is about to stop: hand leadership over if it leads.
     StepDown,
 }
@@ -324,6 +327,12 @@ pub enum Fatal {
     /// It was removed from the cluster.
     #[error("this node was removed from the cluster")]
     Removed,
+    /// Its peers knew it with another disk.
+    #[error(
+        "this member was known to its peers with another disk, and what it had promised them is lost with that; \
+         remove the member and let it join as a new one"
+    )]
+    LostDisk,
     /// Its log is shorter than what it acknowledged.
     #[error("{0}; remove its data directory and add it again as a new member")]
     LostLog(crate::consensus::PeerFault),

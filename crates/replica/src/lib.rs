@@ -13,6 +13,7 @@ mod applier;
 pub mod consensus;
 mod digests;
 mod effects;
+pub mod glance;
 mod lease_clock;
 mod member_calls;
 mod peer_message;
@@ -21,7 +22,7 @@ mod read_barrier;
 mod replica;
 pub mod watch_hub;
 
-pub use applier::{Applier, DIGEST_EVERY, Report, expiry_proposal};
+pub use applier::{Applier, DIGEST_EVERY, Observer, Report, expiry_proposal};
 pub use consensus::{PeerFault, Ready, Role, Start};
 pub use effects::{
     Call, CallFailure, Committed, Effects, Fatal, Input, LeaseCall, LeaseReply, MemberRefusal, Reply, Standing, Task,

@@ -74,7 +74,8 @@ impl Replica {
         let mut consensus = Consensus::new(start)?;
         let mut voters = members.by_id.values().filter(|member| member.role == MemberRole::Voter);
         if voters.next().is_some_and(|first| first.id == settings.node) && voters.next().is_none() {
-            // Nobody else could lead: there is nothing to wait for.
+            // Nobody else could lead: there is nothing to wait for, and nobody to be known to.
+            consensus.introduce();
             consensus.campaign();
         }
         let known = (consensus.leader(), consensus.term(), false);
@@ -131,6 +132,7 @@ impl Replica {
                 self.proposals.link_down(peer);
                 self.lease_waits.values_mut().for_each(|wait| wait.sent = None);
             }
+            Input::Introduced => self.consensus.introduce(),
             Input::StepDown => self.step_down(),
         }
     }
@@ -165,6 +167,12 @@ impl Replica {
             leader_full: self.consensus.leader().is_some_and(|leader| self.full.contains(&leader)),
             progress: if self.consensus.is_leader() { self.consensus.progress().collect() } else { Vec::new() },
         }
+    }
+
+    /// Whether this node may make promises; see [`Input::Introduced`].
+    #[must_use]
+    pub fn is_introduced(&self) -> bool {
+        self.consensus.is_introduced()
     }
 
     /// The current term.

@@ -13,7 +13,7 @@ use tidelock_model::{
 };
 use tidelock_replica::consensus::Consensus;
 use tidelock_replica::{
-    Applier, Call, Effects, Input, LeaseCall, MemberRefusal, Replica, Reply, Report, Settings, Start, Task,
+    Applier, Call, Effects, Fatal, Input, LeaseCall, MemberRefusal, Replica, Reply, Report, Settings, Start, Task,
     expiry_proposal,
 };
 use tidelock_state::State;
@@ -25,6 +25,8 @@ struct Node {
     answered: BTreeMap<u64, u64>,
     fresh: BTreeSet<u64>,
     replies: Vec<Reply>,
+    /// Why it has to stop, if it has.
+    fatal: Option<Fatal>,
 }
 
 struct Cluster {
@@ -50,6 +52,7 @@ impl Cluster {
             state.apply_nothing(LogIndex(1));
             let roles: Vec<_> = founders.iter().map(|founder| (founder.id, founder.role)).collect();
             cluster.start(*id, state, Consensus::voters_of(&roles));
+            cluster.step(NodeId(*id), Input::Introduced);
         }
         cluster
     }
@@ -70,7 +73,8 @@ impl Cluster {
         let members: Members = state.members().clone();
         let replica = Replica::new(settings, start, members).unwrap();
         let applier = Applier::new(node, 7 + id, &state, term, voters);
-        let node = Node { replica, applier, state, answered: BTreeMap::new(), fresh: BTreeSet::new(), replies: vec![] };
+        let (answered, fresh) = (BTreeMap::new(), BTreeSet::new());
+        let node = Node { replica, applier, state, answered, fresh, replies: vec![], fatal: None };
         self.nodes.insert(NodeId(id), node);
     }
 
@@ -98,6 +102,17 @@ impl Cluster {
                 self.step(to, Input::Frame { from, bytes });
             }
         }
+    }
+
+    /// Delivers messages until `id` has to stop, and takes it away. What it said last does not get out
+    /// any more, as when a process ends with frames still in its sockets.
+    fn settle_until_stopped(&mut self, id: NodeId) -> Node {
+        while self.nodes[&id].fatal.is_none() {
+            let (from, to, bytes) = self.wire.pop_front().expect("it has to stop before all is quiet");
+            self.step(to, Input::Frame { from, bytes });
+        }
+        self.wire.retain(|(from, ..)| *from != id);
+        self.nodes.remove(&id).unwrap()
     }
 
     fn tick(&mut self, count: usize) {
@@ -187,6 +202,7 @@ fn perform(id: NodeId, node: &mut Node, effects: Effects, wire: &mut VecDeque<(N
         node.replica.step(Input::LeaseReplies { to, replies: vec![reply] });
     }
     node.replies.extend(effects.replies);
+    node.fatal = node.fatal.take().or(effects.fatal);
 }
 
 fn put(name: &str) -> Command {
@@ -236,6 +252,30 @@ fn h25_a_proposal_a_lost_leader_was_sent_is_carried_out_once_by_the_next() {
     cluster.tick(20);
     cluster.check_agreement();
     assert_eq!(cluster.nodes[&old].state.keys(), 1);
+}
+
+/// H21: a founder that holds nothing may be new, or may have lost its disk and with it what it promised.
+/// Until the others vouch for it, it promises nothing, and an acknowledged write stays.
+#[test]
+fn h21_a_founder_that_holds_nothing_promises_nothing_before_it_is_introduced() {
+    let mut cluster = Cluster::founded(&[1, 2, 3]);
+    let leader = cluster.elect();
+    let wiped = cluster.follower();
+    let behind = *cluster.nodes.keys().find(|id| **id != leader && **id != wiped).unwrap();
+    cluster.cut_off.insert(behind);
+    cluster.propose(leader, 1, put("precious"));
+    cluster.settle();
+    assert_eq!(cluster.nodes[&leader].answered.len(), 1);
+    let mut state = State::new();
+    let founders: Vec<Member> = (1..=3).map(|id| member(id, MemberRole::Voter)).collect();
+    state.bootstrap_members(founders.clone());
+    state.apply_nothing(LogIndex(1));
+    let roles: Vec<_> = founders.iter().map(|founder| (founder.id, founder.role)).collect();
+    cluster.start(wiped.0, state, Consensus::voters_of(&roles));
+    cluster.cut_off = BTreeSet::from([leader]);
+    cluster.tick(100);
+    assert!(!cluster.nodes[&behind].replica.is_leader(), "elected by a node that may have forgotten");
+    assert_eq!(cluster.nodes[&wiped].replica.term(), Term(1), "no promise was made");
 }
 
 /// H7: a leader that is cut off must not serve reads as if it still led.
@@ -333,6 +373,7 @@ fn m1_a_member_is_replaced_by_joint_consensus_and_the_cluster_leaves_it() {
     state.apply_nothing(LogIndex(1));
     let roles: Vec<_> = founders.iter().map(|founder| (founder.id, founder.role)).collect();
     cluster.start(4, state, Consensus::voters_of(&roles));
+    cluster.step(NodeId(4), Input::Introduced);
     let change = MemberChange::Replace { add: vec![member(4, MemberRole::Voter)], remove: vec![removed] };
     cluster.step(leader, Input::Call(Call::ChangeMembers { token: 1, change }));
     cluster.settle();
@@ -377,6 +418,58 @@ fn a_member_that_moves_keeps_its_part_and_further_changes_are_possible() {
         };
         assert!(cluster.nodes[&leader].replies.iter().any(done), "change {token}");
     }
+    cluster.check_agreement();
+}
+
+/// What was answered to the change of members with this token; an answer must not come twice.
+fn answer_to_change(node: &Node, wanted: u64) -> Option<Result<Vec<NodeId>, MemberRefusal>> {
+    let mut answers = node.replies.iter().filter_map(|reply| match reply {
+        Reply::Members { token, result } if *token == wanted => Some(result.clone()),
+        _ => None,
+    });
+    let answer = answers.next();
+    assert!(answers.next().is_none(), "change {wanted} was answered twice");
+    answer.map(|result| result.map(|members| members.iter().map(|member| member.id).collect()))
+}
+
+/// The leader carries out its own removal and is gone before its answer is on the wire. Whoever asked
+/// elsewhere must hear all the same that it worked, or would report a failure of what succeeded. Asked
+/// at both followers in turn, so that the asker once leads next and once follows.
+#[test]
+fn whoever_asked_a_follower_to_remove_the_leader_is_answered_after_the_leader_left() {
+    let mut led_next = BTreeSet::new();
+    for asked in [0, 1] {
+        let mut cluster = Cluster::founded(&[1, 2, 3]);
+        let old = cluster.elect();
+        let others: Vec<NodeId> = cluster.nodes.keys().copied().filter(|id| *id != old).collect();
+        let asked = others[asked];
+        let change = MemberChange::Remove(old);
+        cluster.step(asked, Input::Call(Call::ChangeMembers { token: 1, change }));
+        let left = cluster.settle_until_stopped(old);
+        assert_eq!(left.fatal, Some(Fatal::Removed));
+        assert_eq!(answer_to_change(&cluster.nodes[&asked], 1), None, "the old leader's answer got out");
+
+        led_next.insert(cluster.elect() == asked);
+        assert_eq!(answer_to_change(&cluster.nodes[&asked], 1), Some(Ok(others)));
+        cluster.check_agreement();
+    }
+    assert_eq!(led_next.len(), 2, "both kinds of asker were to be tried");
+}
+
+/// The same asked at the leader itself: its answer must be among the last things it does, since nobody
+/// else can give it.
+#[test]
+fn whoever_asked_the_leader_to_remove_itself_is_answered_before_it_stops() {
+    let mut cluster = Cluster::founded(&[1, 2, 3]);
+    let old = cluster.elect();
+    let others: Vec<NodeId> = cluster.nodes.keys().copied().filter(|id| *id != old).collect();
+    let change = MemberChange::Remove(old);
+    cluster.step(old, Input::Call(Call::ChangeMembers { token: 1, change }));
+    let left = cluster.settle_until_stopped(old);
+    assert_eq!(left.fatal, Some(Fatal::Removed));
+    assert_eq!(answer_to_change(&left, 1), Some(Ok(others)));
+    cluster.elect();
+    cluster.tick(2);
     cluster.check_agreement();
 }
 

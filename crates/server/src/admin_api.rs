@@ -202,7 +202,7 @@ pub(crate) fn member_error_advice(error: &MemberError) -> (&'static str, &'stati
         MemberError::WouldLoseQuorum => ("would-lose-quorum", "bring the members that are down back first"),
         MemberError::Busy => ("busy", "wait a moment, then retry"),
         MemberError::OutcomeUnknown { .. } => ("outcome-unknown", "list the members before retrying"),
-        MemberError::Stopping => ("stopping", "ask another member"),
+        MemberError::Stopping => ("stopping", "list the members at another one before retrying"),
     }
 }
 

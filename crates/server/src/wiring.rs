@@ -96,7 +96,7 @@ fn bootstrap(
     runtime: &Runtime,
 ) -> Result<Bootstrap, Failure> {
     let founders = match (&config.origin, existing) {
-        (Origin::Join(_), Some(Identity { cluster, node, first_members })) => {
+        (Origin::Join(_), Some(Identity { cluster, node, first_members, .. })) => {
             return Ok(Bootstrap::Join { cluster: *cluster, node: *node, members: first_members.clone() });
         }
         (Origin::Join(urls), None) => {
@@ -204,10 +204,23 @@ async fn take_apart(node: Node, mut serving: JoinSet<()>) {
 
 fn stopped_by_itself(config: &Config, reason: &StopReason) -> Failure {
     tracing::error!(%reason, "the node stopped by itself");
-    Failure::new(format!("the node stopped: {reason}")).hint(format!(
-        "if it was removed from the cluster, delete {} and --join again; if its disk failed, replace the disk and do the same",
-        config.data_dir.display()
-    ))
+    Failure::new(format!("the node stopped: {reason}")).hint(advice(config, reason))
+}
+
+/// What to do next. Never to delete what may be the only copy.
+fn advice(config: &Config, reason: &StopReason) -> String {
+    let directory = config.data_dir.display();
+    match reason {
+        StopReason::JournalFailed(_) => format!(
+            "everything acknowledged is on the disk or on other members: start the node again. If the disk fails again, copy \
+             {directory} to another one and start from there; if it cannot be read and other members are healthy, remove this \
+             member and --join as a new one"
+        ),
+        StopReason::Fatal(_) => {
+            format!("the other members go on without this node: move {directory} away and --join again as a new member")
+        }
+        StopReason::Panicked(_) | StopReason::Requested => "start the node again; what was acknowledged is kept".into(),
+    }
 }
 
 fn serve_etcd(

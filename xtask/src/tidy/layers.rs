@@ -25,7 +25,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("face-redis", &["model", "coordinator"]),
     ("client", &["model"]),
     ("console", &["model", "coordinator"]),
-    ("simulator", &["model", "state", "replica", "coordinator", "journal", "face-*"]),
+    ("simulator", &["model", "state", "replica", "coordinator", "journal", "node", "face-*", "etcd-api"]),
     ("conformance", &["model", "client", "etcd-api"]),
     ("server", &["model", "coordinator", "node", "face-*", "console", "etcd-api", "client"]),
     ("xtask", &["model", "state", "etcd-api", "client", "simulator", "conformance"]),

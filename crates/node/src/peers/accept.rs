@@ -79,7 +79,7 @@ async fn shake_hands(shared: &Shared, tcp: TcpStream) -> Result<Shaken, Handshak
     let mut stream = shared.config.acceptor.secure(tcp).await.map_err(BrokenLink::from)?;
     let mut reader = FrameReader::new(HANDSHAKE_BYTES_MAX);
     let mut writer = FrameWriter::new(shared.config.limits.handshake, HANDSHAKE_BYTES_MAX);
-    let admits = |node| shared.inbound.admits(node);
+    let admits = |node, disk| shared.inbound.admits(node, disk);
     let (hello, verdict) = shared.identity.answer(&mut *stream, &mut reader, &mut writer, admits).await?;
     Ok((hello, verdict, stream, reader))
 }

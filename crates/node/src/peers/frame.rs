@@ -70,6 +70,26 @@ pub(super) fn header(parts: &[&[u8]], frame_max: usize) -> Option<[u8; HEADER_BY
     Some(header)
 }
 
+/// A payload as it goes over the wire; `None` if it is too large. The links themselves copy less; this is
+/// for a simulated network.
+#[must_use]
+pub fn seal(payload: &[u8]) -> Option<Bytes> {
+    let mut sealed = BytesMut::with_capacity(HEADER_BYTES + payload.len());
+    sealed.put_slice(&header(&[payload], FRAME_BYTES_MAX)?);
+    sealed.put_slice(payload);
+    Some(sealed.freeze())
+}
+
+/// The payload of one sealed frame, checked as the links check it.
+pub fn unseal(sealed: Bytes) -> io::Result<Bytes> {
+    let mut reader = FrameReader { buffer: sealed.into(), frame_max: FRAME_BYTES_MAX };
+    match reader.next() {
+        Ok(Some(payload)) => Ok(payload),
+        Ok(None) => Err(io::Error::other(BrokenLink::Truncated)),
+        Err(broken) => Err(io::Error::other(broken)),
+    }
+}
+
 /// Splits what arrives into frames. The frames share the read buffer; nothing is copied.
 pub(super) struct FrameReader {
     buffer: BytesMut,

@@ -4,7 +4,7 @@
 //! The layout is for ever: any version must be able to tell any other why they do not match. Fields
 //! may be added at the end, where older nodes ignore them.
 //! - Hello: magic (8 bytes), lowest and highest protocol version, cluster, sender, intended receiver,
-//!   purpose (1 byte), address of the sender as text.
+//!   purpose (1 byte), address of the sender as text, number of the sender's disk.
 //! - Answer: magic, then 1, version agreed on, cluster, node; or 0 and the reason as text.
 //!
 //! Both sides check the other's cluster and node id: a wrong address in a configuration must never
@@ -55,6 +55,7 @@ pub(super) enum Purpose {
 pub(super) struct Identity {
     pub(super) cluster: ClusterId,
     pub(super) node: NodeId,
+    pub(super) disk: u64,
     pub(super) versions: Versions,
     pub(super) advertise: String,
 }
@@ -68,6 +69,7 @@ pub(super) struct Hello {
     pub(super) to: NodeId,
     pub(super) purpose: Purpose,
     pub(super) advertise: String,
+    pub(super) disk: u64,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -115,6 +117,7 @@ impl Hello {
             Purpose::Snapshot => 2,
         });
         put_bytes(&mut out, cut(&self.advertise).as_bytes());
+        put_varint(&mut out, self.disk);
         out.into()
     }
 
@@ -131,6 +134,7 @@ impl Hello {
                 tag => return Err(DecodeError::UnknownTag { what: "purpose", tag }.into()),
             },
             advertise: printable(&input.text(TEXT_BYTES_READ_MAX)?),
+            disk: input.varint()?,
         })
     }
 }
@@ -198,6 +202,7 @@ impl Identity {
             to,
             purpose,
             advertise: self.advertise.clone(),
+            disk: self.disk,
         };
         writer.push(&[], hello.encode())?;
         writer.flush(stream).await?;
@@ -224,7 +229,7 @@ impl Identity {
         stream: &mut dyn PeerStream,
         reader: &mut FrameReader,
         writer: &mut FrameWriter,
-        admits: impl FnOnce(NodeId) -> Result<(), String>,
+        admits: impl FnOnce(NodeId, u64) -> Result<(), String>,
     ) -> Result<(Hello, Result<u32, String>), HandshakeError> {
         let hello = Hello::decode(&reader.read(stream).await?)?;
         let verdict = self.judge(&hello, admits);
@@ -237,7 +242,7 @@ impl Identity {
         Ok((hello, verdict))
     }
 
-    fn judge(&self, hello: &Hello, admits: impl FnOnce(NodeId) -> Result<(), String>) -> Result<u32, String> {
+    fn judge(&self, hello: &Hello, admits: impl FnOnce(NodeId, u64) -> Result<(), String>) -> Result<u32, String> {
         if hello.cluster != self.cluster {
             return Err(format!(
                 "this is cluster {:x}, the caller belongs to cluster {:x}; correct the peer addresses, or give the \
@@ -264,7 +269,7 @@ impl Identity {
                 self.versions.min, self.versions.max, hello.versions.min, hello.versions.max
             )
         })?;
-        admits(hello.from)?;
+        admits(hello.from, hello.disk)?;
         Ok(version)
     }
 }

@@ -5,7 +5,7 @@
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -31,6 +31,8 @@ pub(super) struct Link {
     pub(super) addresses: watch::Sender<Addresses>,
     /// Whether a snapshot is on its way to this peer.
     pub(super) snapshot_busy: AtomicBool,
+    /// Whether the peer ever accepted our greeting.
+    pub(super) accepted: AtomicBool,
     /// The peer is known to be up: do not wait out the pause.
     pub(super) retry_now: Notify,
     problem: Mutex<Option<String>>,
@@ -44,6 +46,7 @@ impl Link {
             outbox: Outbox::new(limits.queue_frames, limits.queue_bytes),
             addresses: watch::Sender::new(Some(addresses)),
             snapshot_busy: AtomicBool::new(false),
+            accepted: AtomicBool::new(false),
             retry_now: Notify::new(),
             problem: Mutex::new(None),
             gate: LogGate::default(),
@@ -89,6 +92,7 @@ impl Link {
         pause.near = dialed.address.ip().is_loopback();
         tracing::info!(peer = %self.peer, address = %dialed.address, version = dialed.version, "peer link established");
         *self.problem.lock() = None;
+        self.accepted.store(true, Ordering::Relaxed);
         let _open = self.outbox.open();
         // Being cut off by a change of addresses drops this future, and the guard closes the outbox.
         let Err(broken) = self.pump(dialed, &shared.config.limits).await;

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -54,6 +55,8 @@ pub(super) struct Shared {
 pub struct LinkState {
     /// Whether frames can be sent now.
     pub connected: bool,
+    /// Whether the peer has ever accepted this node's greeting since it was set.
+    pub accepted: bool,
     /// Why there is no link, in words that say what to do.
     pub problem: Option<String>,
     /// Frames that were not taken, or were lost with a link, since the peer was set.
@@ -87,6 +90,7 @@ impl PeerNet {
         let identity = Identity {
             cluster: config.cluster,
             node: config.node,
+            disk: config.disk,
             versions: VERSIONS,
             advertise: config.advertise.clone(),
         };
@@ -169,7 +173,12 @@ impl PeerNet {
     pub fn link_state(&self, to: NodeId) -> Option<LinkState> {
         let links = self.0.0.links.read();
         let link = links.get(&to)?;
-        Some(LinkState { connected: link.outbox.is_open(), problem: link.problem(), dropped: link.outbox.dropped() })
+        Some(LinkState {
+            connected: link.outbox.is_open(),
+            accepted: link.accepted.load(Ordering::Relaxed),
+            problem: link.problem(),
+            dropped: link.outbox.dropped(),
+        })
     }
 
     /// The last connection this node refused, for whoever asks why a member cannot join.

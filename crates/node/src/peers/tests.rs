@@ -72,7 +72,7 @@ impl PeerInbound for Recorder {
         self.events.lock().push(LinkEvent::Down(peer));
     }
 
-    fn admits(&self, node: NodeId) -> Result<(), String> {
+    fn admits(&self, node: NodeId, _disk: u64) -> Result<(), String> {
         if self.banned.lock().contains(&node) { Err(format!("node {node} was removed")) } else { Ok(()) }
     }
 
@@ -97,7 +97,7 @@ impl TestNode {
         let listener = StdListener::bind(address).unwrap();
         let address = listener.local_addr().unwrap().to_string();
         let recorder = Recorder::new();
-        let mut config = PeerConfig::plain(CLUSTER, NodeId(id), address.clone());
+        let mut config = PeerConfig::plain(CLUSTER, NodeId(id), id, address.clone());
         change(&mut config);
         let net = PeerNet::start(config, listener, Arc::clone(&recorder) as Arc<dyn PeerInbound>, Handle::current());
         TestNode { id: NodeId(id), net: net.unwrap(), recorder, address }

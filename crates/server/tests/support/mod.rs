@@ -11,6 +11,8 @@
 
 pub mod agreement;
 pub mod data_files;
+#[cfg(all(target_os = "linux", target_env = "gnu"))]
+pub mod failing_sync;
 pub mod keeper;
 pub mod rejoin;
 pub mod requests;
@@ -70,6 +72,8 @@ pub struct Process {
     arguments: Vec<String>,
     /// A program that starts it, with its arguments; empty: nothing does.
     launcher: Vec<String>,
+    /// Environment variables it gets besides the test's own.
+    environment: Vec<(&'static str, PathBuf)>,
     child: Option<Child>,
 }
 
@@ -93,6 +97,13 @@ impl Cluster {
 
     /// The same, with extra arguments to every `serve`.
     pub fn start_with(count: usize, extra: &[&str]) -> Cluster {
+        let mut cluster = Cluster::prepare(count, extra);
+        cluster.start_all();
+        cluster
+    }
+
+    /// The same, not started yet.
+    pub fn prepare(count: usize, extra: &[&str]) -> Cluster {
         let dir = tempfile::tempdir().unwrap();
         let ports = free_ports(count * 3);
         let names: Vec<String> = ('a'..='z').take(count).map(String::from).collect();
@@ -105,10 +116,13 @@ impl Cluster {
             .zip(ports.chunks(3))
             .map(|(name, ports)| Process::new(name, dir.path(), ports, founding.clone()))
             .collect();
-        let mut cluster = Cluster { nodes, dir };
-        cluster.nodes.iter_mut().for_each(Process::start);
-        cluster.nodes.iter_mut().for_each(Process::wait_until_ready);
-        cluster
+        Cluster { nodes, dir }
+    }
+
+    /// Starts all nodes and waits until they are ready.
+    pub fn start_all(&mut self) {
+        self.nodes.iter_mut().for_each(Process::start);
+        self.nodes.iter_mut().for_each(Process::wait_until_ready);
     }
 
     /// Adds a node that joins through the first one; not started yet.
@@ -172,6 +186,7 @@ impl Process {
             dir: dir.to_owned(),
             arguments,
             launcher: Vec::new(),
+            environment: Vec::new(),
             child: None,
         }
     }
@@ -189,6 +204,7 @@ impl Process {
             .args(["--peer-listen", &format!("127.0.0.1:{}", self.peer_port)])
             .args(["--admin-listen", &format!("127.0.0.1:{}", self.admin_port)])
             .args(&self.arguments)
+            .envs(self.environment.iter().map(|(name, value)| (name, value)))
             .stdin(Stdio::null())
             .stdout(log.try_clone().unwrap())
             .stderr(log)

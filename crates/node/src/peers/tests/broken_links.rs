@@ -11,7 +11,7 @@ use crate::peers::handshake::{HANDSHAKE_BYTES_MAX, Identity, Purpose, VERSIONS};
 /// A connection to `node` that has shaken hands as node `from` and can now misbehave.
 pub(super) async fn connect_raw(node: &TestNode, from: NodeId, purpose: Purpose) -> TcpStream {
     let mut tcp = TcpStream::connect(&node.address).await.unwrap();
-    let identity = Identity { cluster: CLUSTER, node: from, versions: VERSIONS, advertise: String::new() };
+    let identity = Identity { cluster: CLUSTER, node: from, disk: 1, versions: VERSIONS, advertise: String::new() };
     let mut reader = FrameReader::new(HANDSHAKE_BYTES_MAX);
     let mut writer = FrameWriter::new(DEADLINE, HANDSHAKE_BYTES_MAX);
     identity.greet(&mut tcp, &mut reader, &mut writer, node.id, purpose).await.unwrap();
@@ -184,6 +184,7 @@ async fn throw(node: &TestNode, bytes: &[u8], shake_hands: bool, keep: usize) {
             to: node.id,
             purpose: Purpose::Snapshot,
             advertise: "somewhere".into(),
+            disk: 1,
         };
         let hello = encoded(&hello.encode());
         let _ = tcp.write_all(&hello[..keep.min(hello.len())]).await;

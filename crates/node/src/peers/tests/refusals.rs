@@ -101,7 +101,7 @@ fn an_acceptor_that_is_no_peer_is_reported_as_such() {
 }
 
 fn identity(node: &TestNode, versions: Versions) -> Identity {
-    Identity { cluster: CLUSTER, node: node.id, versions, advertise: node.address.clone() }
+    Identity { cluster: CLUSTER, node: node.id, disk: 1, versions, advertise: node.address.clone() }
 }
 
 async fn greet(identity: &Identity, at: &TestNode, to: NodeId) -> Result<u32, HandshakeError> {

@@ -1,85 +1,129 @@
-//! The consensus thread: feeds the replica and performs what it wants done. It never waits for a disk,
-//! a peer or the state, so heartbeats go out whatever else is slow.
+//! The consensus worker: feeds the replica and performs what it wants done. It never waits for a disk, a
+//! peer or the state, so heartbeats go out whatever else is slow.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::Duration;
 
 use bytes::Bytes;
 use tidelock_coordinator::{ProposeError, ReadError};
-use tidelock_journal::OsDisk;
-use tidelock_model::{HardState, LogTime, NodeId, Term};
+use tidelock_journal::Disk;
+use tidelock_model::{HardState, Member, NodeId, Term};
 use tidelock_replica::{CallFailure, Effects, Fatal, Input, Ready, Replica, Reply, Task};
 
+use crate::acquaintances::OTHER_DISK;
+use crate::clock::{Clock, Moment, Turn};
 use crate::inbound::REMOVED;
-use crate::peers::PeerNet;
+use crate::links::Links;
 use crate::shared::{ApplyTask, JournalTask, Shared, StopReason};
 use crate::snapshots;
 
 /// How often peers' progress is copied out for status.
 const STANDING_EVERY: Duration = Duration::from_millis(100);
 
-pub(crate) struct ConsensusThread {
-    pub(crate) shared: Arc<Shared>,
-    pub(crate) replica: Replica,
-    pub(crate) peers: PeerNet,
-    pub(crate) disk: OsDisk,
-    pub(crate) heartbeat: Duration,
+/// Feeds the replica and performs what it wants done.
+pub struct ConsensusWorker<D, L> {
+    shared: Arc<Shared>,
+    replica: Replica,
+    links: L,
+    disk: D,
+    heartbeat: Duration,
+    next_tick: Duration,
+    /// When the standing was last copied out.
+    copied: Duration,
     /// The last ready handed to the journal and not reported durable yet.
-    pub(crate) at_journal: Option<u64>,
+    at_journal: Option<u64>,
     /// A commit index that was not worth a write of its own.
-    pub(crate) unwritten: Option<HardState>,
+    unwritten: Option<HardState>,
     /// Term and leader as last copied out.
-    pub(crate) known: (Term, Option<NodeId>),
+    known: (Term, Option<NodeId>),
     /// Why this node must stop, once it was found out.
-    pub(crate) fatal: Option<Fatal>,
+    fatal: Option<Fatal>,
 }
 
-impl ConsensusThread {
-    pub(crate) fn run(mut self) {
+impl<D: Disk + Clone + 'static, L: Links> ConsensusWorker<D, L> {
+    pub(crate) fn new(shared: Arc<Shared>, replica: Replica, links: L, disk: D, heartbeat: Duration) -> Self {
+        ConsensusWorker {
+            shared,
+            replica,
+            links,
+            disk,
+            heartbeat,
+            next_tick: Duration::ZERO,
+            copied: Duration::ZERO,
+            at_journal: None,
+            unwritten: None,
+            known: (Term(0), None),
+            fatal: None,
+        }
+    }
+
+    /// Takes turns until the node stops.
+    pub(crate) fn run(mut self, clock: Clock) {
         let mut inputs = Vec::new();
-        let mut next_tick = Instant::now() + self.heartbeat;
-        let mut copied = Instant::now();
-        self.step_tick();
-        loop {
-            let wait = next_tick.saturating_duration_since(Instant::now());
-            if !self.shared.consensus.take(&mut inputs, wait) {
-                return;
-            }
-            for input in inputs.drain(..) {
-                if let Input::Persisted { number } = input
-                    && self.at_journal == Some(number)
-                {
-                    self.at_journal = None;
-                }
-                let decides_on_snapshot = matches!(input, Input::SnapshotReceived { .. });
-                self.replica.step(input);
-                if decides_on_snapshot {
-                    self.settle();
-                    self.shared.apply.push(ApplyTask::DropReceived);
-                }
-            }
-            let now = Instant::now();
-            if now >= next_tick {
-                self.step_tick();
-                // After a stall one tick is due, not all those missed: nobody else's time was ours.
-                next_tick = (next_tick + self.heartbeat).max(now);
-            }
-            self.settle();
-            if self.stop_if_fatal() {
-                return;
-            }
-            if copied.elapsed() >= STANDING_EVERY {
-                copied = Instant::now();
-                self.copy_standing();
-                self.heed_removal();
+        let mut wait = Duration::ZERO;
+        while self.shared.consensus.take(&mut inputs, wait) {
+            match self.take_turn(&mut inputs, clock.now()) {
+                Turn::WaitAtMost(at_most) => wait = at_most,
+                Turn::Ended => return,
             }
         }
     }
 
-    fn step_tick(&mut self) {
-        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-        self.replica.step(Input::Tick { now: LogTime(now.as_millis() as u64) });
+    /// Takes one turn with whatever has arrived.
+    pub fn turn(&mut self, now: Moment) -> Turn {
+        let mut inputs = Vec::new();
+        match self.shared.consensus.take(&mut inputs, Duration::ZERO) {
+            true => self.take_turn(&mut inputs, now),
+            false => Turn::Ended,
+        }
+    }
+
+    fn take_turn(&mut self, inputs: &mut Vec<Input>, now: Moment) -> Turn {
+        for input in inputs.drain(..) {
+            if let Input::Persisted { number } = input
+                && self.at_journal == Some(number)
+            {
+                self.at_journal = None;
+            }
+            let decides_on_snapshot = matches!(input, Input::SnapshotReceived { .. });
+            self.replica.step(input);
+            if decides_on_snapshot {
+                self.settle();
+                self.shared.apply.push(ApplyTask::DropReceived);
+            }
+        }
+        if now.steady >= self.next_tick {
+            self.introduce();
+            self.replica.step(Input::Tick { now: now.wall });
+            // After a stall one tick is due, not all those missed: nobody else's time was ours.
+            self.next_tick = (self.next_tick + self.heartbeat).max(now.steady);
+        }
+        self.settle();
+        if self.stop_if_fatal() {
+            return Turn::Ended;
+        }
+        if now.steady.saturating_sub(self.copied) >= STANDING_EVERY {
+            self.copied = now.steady;
+            self.copy_standing();
+            self.heed_refusals();
+        }
+        Turn::WaitAtMost(self.next_tick.saturating_sub(now.steady))
+    }
+
+    /// Tells the replica once every other founder has accepted this node's greeting, and so taken note of
+    /// its disk.
+    fn introduce(&mut self) {
+        if self.replica.is_introduced() {
+            return;
+        }
+        let me = self.shared.identity.node;
+        let accepted =
+            |member: &Member| member.id == me || self.links.link_state(member.id).is_some_and(|state| state.accepted);
+        if self.shared.identity.first_members.iter().all(accepted) {
+            self.replica.step(Input::Introduced);
+        }
     }
 
     /// Performs effects until there are none: some are done at once and bring new ones.
@@ -111,14 +155,14 @@ impl ConsensusThread {
         }
         effects.replies.into_iter().for_each(|reply| self.reply(reply));
         for wanted in effects.snapshots {
-            snapshots::send(&self.shared, &self.disk, &self.peers, wanted);
+            snapshots::send(&self.shared, &self.disk, &self.links, wanted);
         }
         self.shared.journal.push_all(effects.fetches.into_iter().map(JournalTask::Fetch));
         if effects.take_snapshot {
             self.shared.apply.push(ApplyTask::TakeSnapshot);
         }
         if let Some(members) = effects.members {
-            self.peers.set_peers(&Shared::peer_addresses(&members));
+            self.links.set_peers(&Shared::peer_addresses(&members));
             *self.shared.members.lock() = self.replica.members().clone();
         }
         for (peer, fault) in effects.faults {
@@ -136,7 +180,7 @@ impl ConsensusThread {
         while let Some((to, _)) = rest.first() {
             let count = rest.iter().take_while(|(other, _)| other == to).count();
             let (same, after) = rest.split_at(count);
-            self.peers.send_all(*to, same.iter().map(|(_, frame)| frame.clone()));
+            self.links.send_all(*to, same.iter().map(|(_, frame)| frame.clone()).collect());
             rest = after;
         }
     }
@@ -193,14 +237,21 @@ impl ConsensusThread {
         *self.shared.standing.lock() = standing;
     }
 
-    /// A peer of this cluster that refuses this node as removed has carried out the removal.
-    fn heed_removal(&mut self) {
-        let told = |id: &NodeId| {
-            let problem = self.peers.link_state(*id).and_then(|state| state.problem);
-            problem.is_some_and(|problem| problem.contains(REMOVED))
-        };
-        if self.replica.leader().is_none() && self.replica.members().by_id.keys().any(told) {
-            self.fatal = Some(Fatal::Removed);
+    /// A peer of this cluster that refuses this node as removed has carried out the removal; one that knew
+    /// it with another disk knows of promises it has lost.
+    fn heed_refusals(&mut self) {
+        if self.replica.leader().is_some() {
+            return;
+        }
+        let first = self.shared.identity.first_members.iter().map(|member| member.id);
+        let peers: BTreeSet<NodeId> = first.chain(self.replica.members().by_id.keys().copied()).collect();
+        for peer in peers {
+            let problem = self.links.link_state(peer).and_then(|state| state.problem).unwrap_or_default();
+            if problem.contains(REMOVED) {
+                self.fatal = Some(Fatal::Removed);
+            } else if problem.contains(OTHER_DISK) {
+                self.fatal = Some(Fatal::LostDisk);
+            }
         }
     }
 

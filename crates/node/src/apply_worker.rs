@@ -1,17 +1,19 @@
-//! The thread that owns the state: carries out what was agreed on, answers who waited for it, keeps
+//! The worker that owns the state: carries out what was agreed on, answers who waited for it, keeps
 //! watchers and leases.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use tidelock_coordinator::ProposeError;
+use tidelock_journal::Disk;
 use tidelock_model::{LogIndex, NodeId, Origin, Term};
-use tidelock_replica::{Applier, Committed, Input, LeaseReply, Report, Task, expiry_proposal};
+use tidelock_replica::{Applier, Committed, Input, LeaseReply, Observer, Report, Task, expiry_proposal};
 use tidelock_state::State;
 
+use crate::clock::{Clock, Moment, Turn};
 use crate::shared::{ApplyTask, Shared};
-use crate::snapshots::{Received, Snapshots};
+use crate::snapshots::{Received, SnapshotJob, Snapshots};
 
 /// Bytes of entries carried out under one hold of the lock: some milliseconds of readers waiting, at
 /// the very most.
@@ -19,16 +21,22 @@ const LOCK_BYTES_MAX: usize = 256 << 10;
 /// Steps of sweeping old versions at a time, likewise.
 const SWEEP_STEPS: usize = 500;
 
-pub(crate) struct ApplyThread {
-    pub(crate) shared: Arc<Shared>,
-    pub(crate) applier: Applier,
-    pub(crate) snapshots: Snapshots,
-    pub(crate) heartbeat: Duration,
-    pub(crate) expiries: u64,
+/// What runs snapshots on the side: a thread each, or the simulator.
+pub type RunSnapshot<D> = Box<dyn FnMut(SnapshotJob<D>) + Send>;
+
+/// Owns the state.
+pub struct ApplyWorker<D: Disk + Clone> {
+    shared: Arc<Shared>,
+    applier: Applier,
+    snapshots: Snapshots<D>,
+    run_snapshot: RunSnapshot<D>,
+    heartbeat: Duration,
+    ticked: Duration,
+    expiries: u64,
     /// Whether old versions are left to sweep.
-    pub(crate) sweep: Sweep,
+    sweep: Sweep,
     /// Ticks left on which the allocator is reminded of what was freed.
-    pub(crate) nudges: u32,
+    nudges: u32,
 }
 
 /// How far sweeping what was compacted has come.
@@ -40,39 +48,79 @@ pub(crate) enum Sweep {
     HeldBack,
 }
 
-impl ApplyThread {
-    pub(crate) fn run(mut self) {
+impl<D: Disk + Clone> ApplyWorker<D> {
+    pub(crate) fn new(
+        shared: Arc<Shared>,
+        applier: Applier,
+        snapshots: Snapshots<D>,
+        run_snapshot: RunSnapshot<D>,
+        heartbeat: Duration,
+    ) -> Self {
+        ApplyWorker {
+            shared,
+            applier,
+            snapshots,
+            run_snapshot,
+            heartbeat,
+            ticked: Duration::ZERO,
+            expiries: 0,
+            sweep: Sweep::GoOn,
+            nudges: 0,
+        }
+    }
+
+    /// Has everything that is carried out from now on seen by `observer`.
+    pub fn observe(&mut self, observer: Box<dyn Observer>) {
+        self.applier.observe(observer);
+    }
+
+    /// Takes turns until the node stops.
+    pub(crate) fn run(mut self, clock: Clock) {
         let mut tasks = Vec::new();
-        let mut ticked = Instant::now();
-        loop {
-            let wait = if self.sweep == Sweep::GoOn { Duration::ZERO } else { self.heartbeat };
-            if !self.shared.apply.take(&mut tasks, wait) {
-                return;
-            }
-            for task in tasks.drain(..) {
-                match task {
-                    ApplyTask::Do(task) => self.perform(task),
-                    ApplyTask::Watch(control) => {
-                        self.applier.hub.control(&self.shared.state.read(), control);
-                        self.applier.hub.wake();
-                    }
-                    ApplyTask::TakeSnapshot => self.snapshots.wish(),
-                    ApplyTask::DropReceived => drop(self.shared.received.lock().pop_front()),
+        let mut wait = Duration::ZERO;
+        while self.shared.apply.take(&mut tasks, wait) {
+            wait = self.take_turn(&mut tasks, clock.now());
+        }
+    }
+
+    /// Takes one turn with whatever has arrived.
+    pub fn turn(&mut self, now: Moment) -> Turn {
+        let mut tasks = Vec::new();
+        match self.shared.apply.take(&mut tasks, Duration::ZERO) {
+            true => Turn::WaitAtMost(self.take_turn(&mut tasks, now)),
+            false => Turn::Ended,
+        }
+    }
+
+    /// Gives how long it may wait for something to do.
+    fn take_turn(&mut self, tasks: &mut Vec<ApplyTask>, now: Moment) -> Duration {
+        for task in tasks.drain(..) {
+            match task {
+                ApplyTask::Do(task) => self.perform(task),
+                ApplyTask::Watch(control) => {
+                    self.applier.hub.control(&self.shared.state.read(), control);
+                    self.applier.hub.wake();
                 }
-            }
-            self.shared.watchers.store(self.applier.hub.watchers(), Ordering::Relaxed);
-            if ticked.elapsed() >= self.heartbeat {
-                self.tick(ticked.elapsed());
-                self.nudge_allocator();
-                ticked = Instant::now();
-            }
-            if self.sweep != Sweep::Done {
-                self.sweep();
-            }
-            if self.sweep != Sweep::GoOn {
-                self.snapshots.take_if_due(&self.applier);
+                ApplyTask::TakeSnapshot => self.snapshots.wish(),
+                ApplyTask::DropReceived => drop(self.shared.received.lock().pop_front()),
             }
         }
+        self.shared.watchers.store(self.applier.hub.watchers(), Ordering::Relaxed);
+        let elapsed = now.steady.saturating_sub(self.ticked);
+        if elapsed >= self.heartbeat {
+            self.tick(elapsed);
+            self.nudge_allocator();
+            self.ticked = now.steady;
+        }
+        if self.sweep != Sweep::Done {
+            self.sweep();
+        }
+        if self.sweep != Sweep::GoOn
+            && let Some(job) = self.snapshots.begin_if_due(&self.applier, now)
+        {
+            (self.run_snapshot)(job);
+        }
+        if self.sweep == Sweep::GoOn { Duration::ZERO } else { self.heartbeat }
     }
 
     fn sweep(&mut self) {

@@ -1,0 +1,247 @@
+//! The worker that owns the journal: the only one that waits for the disk.
+//!
+//! It takes everything that is to be made durable, writes it, syncs once, and only then lets the
+//! messages go that depend on it (R2). While the disk is full what is to be written waits here and nothing
+//! of it is acknowledged; reading back and trimming, which makes room, go on.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use bytes::Bytes;
+use tidelock_journal::{AppendError, Disk, Journal, Space};
+use tidelock_model::{HardState, LogEntry, LogIndex, NodeId, Term};
+use tidelock_replica::{Input, Ready};
+
+use crate::clock::{Clock, Moment, Turn};
+use crate::links::Links;
+use crate::shared::{JournalTask, Shared, StopReason};
+
+/// How often the reserve of prepared segments is looked after.
+const MAINTAIN_EVERY: Duration = Duration::from_secs(1);
+/// And after how many bytes written: a flood must not eat, within that second, the room that deleting
+/// will need once the disk is found to be full (H18).
+const MAINTAIN_BYTES: u64 = 4 << 20;
+/// Pause between attempts to write while the disk is full.
+const FULL_RETRY: Duration = Duration::from_millis(200);
+
+/// Owns the journal.
+pub struct JournalWorker<D: Disk, L> {
+    shared: Arc<Shared>,
+    journal: Journal<D>,
+    links: L,
+    /// The latest promise, for when the log restarts from a snapshot.
+    hard_state: HardState,
+    /// What was not begun to be written.
+    waiting: Vec<Ready>,
+    /// What is being written; more than for a moment only while the disk is full.
+    under_way: Option<UnderWay>,
+    /// When to try again to write to a full disk.
+    retry: Option<Duration>,
+    /// When the reserve was last looked after, and how much had been written then.
+    maintained: Duration,
+    maintained_at: u64,
+}
+
+/// Several readies, on their way to the disk together.
+struct UnderWay {
+    writes: VecDeque<Write>,
+    /// Number of the last ready among them.
+    number: u64,
+    sync: bool,
+    send: Vec<(NodeId, Vec<Bytes>)>,
+}
+
+enum Write {
+    Append { entries: Vec<LogEntry>, promise: Option<HardState> },
+    RestartFrom { index: LogIndex, term: Term, promise: HardState },
+}
+
+impl<D: Disk + Clone, L: Links> JournalWorker<D, L> {
+    pub(crate) fn new(shared: Arc<Shared>, journal: Journal<D>, links: L, hard_state: HardState) -> Self {
+        JournalWorker {
+            shared,
+            journal,
+            links,
+            hard_state,
+            waiting: Vec::new(),
+            under_way: None,
+            retry: None,
+            maintained: Duration::ZERO,
+            maintained_at: 0,
+        }
+    }
+
+    /// Takes turns until the node stops.
+    pub(crate) fn run(mut self, clock: Clock) {
+        let mut tasks = Vec::new();
+        let mut wait = MAINTAIN_EVERY;
+        while self.shared.journal.take(&mut tasks, wait) {
+            match self.take_turn(&mut tasks, clock.now()) {
+                Turn::WaitAtMost(at_most) => wait = at_most,
+                Turn::Ended => return,
+            }
+        }
+    }
+
+    /// Takes one turn with whatever has arrived.
+    pub fn turn(&mut self, now: Moment) -> Turn {
+        let mut tasks = Vec::new();
+        match self.shared.journal.take(&mut tasks, Duration::ZERO) {
+            true => self.take_turn(&mut tasks, now),
+            false => Turn::Ended,
+        }
+    }
+
+    fn take_turn(&mut self, tasks: &mut Vec<JournalTask>, now: Moment) -> Turn {
+        match self.work(tasks, now) {
+            Ok(()) => Turn::WaitAtMost(if self.retry.is_some() { FULL_RETRY } else { MAINTAIN_EVERY }),
+            Err(error) => {
+                self.fail(&error);
+                Turn::Ended
+            }
+        }
+    }
+
+    fn work(&mut self, tasks: &mut Vec<JournalTask>, now: Moment) -> Result<(), AppendError> {
+        for task in tasks.drain(..) {
+            match task {
+                JournalTask::Persist(next) => self.waiting.push(next),
+                JournalTask::Fetch(fetch) => {
+                    let read = self.journal.read(fetch.from, fetch.to, fetch.max_bytes);
+                    // What cannot be read is sent by snapshot instead.
+                    let entries = read.inspect_err(|error| tracing::warn!(%error, "reading entries back failed"));
+                    self.shared.consensus.push(Input::Fetched { fetch, entries: entries.unwrap_or_default() });
+                }
+                JournalTask::Trim(up_to) => self.trim(up_to).map_err(AppendError::Failed)?,
+            }
+        }
+        let full = self.retry.is_some_and(|retry| now.steady < retry);
+        if self.retry.is_some() && !full {
+            self.maintain().map_err(AppendError::Failed)?;
+        }
+        if !full {
+            self.persist(now)?;
+        }
+        let written = self.shared.journal_written.load(Ordering::Relaxed);
+        let is_due = now.steady.saturating_sub(self.maintained) >= MAINTAIN_EVERY;
+        if is_due || written.saturating_sub(self.maintained_at) >= MAINTAIN_BYTES {
+            (self.maintained, self.maintained_at) = (now.steady, written);
+            self.maintain().map_err(AppendError::Failed)?;
+        }
+        Ok(())
+    }
+
+    /// Nobody knows what is on the disk: nothing more may be acknowledged (H17).
+    fn fail(&self, error: &dyn std::error::Error) {
+        let cause = error.source().map(|source| format!(": {source}")).unwrap_or_default();
+        self.shared.stop(StopReason::JournalFailed(format!("{error}{cause}")));
+    }
+
+    /// Writes everything that waits. If the disk is full, what is left stays for the next attempt.
+    fn persist(&mut self, now: Moment) -> Result<(), AppendError> {
+        self.retry = None;
+        loop {
+            let mut under_way = match self.under_way.take() {
+                Some(under_way) => under_way,
+                None if self.waiting.is_empty() => return Ok(()),
+                None => self.gather(),
+            };
+            while let Some(write) = under_way.writes.front() {
+                match self.write(write) {
+                    Ok(()) => drop(under_way.writes.pop_front()),
+                    Err(AppendError::NoSpace) => {
+                        self.under_way = Some(under_way);
+                        self.retry = Some(now.steady + FULL_RETRY);
+                        if !self.shared.disk_full.swap(true, Ordering::Relaxed) {
+                            tracing::error!("the disk is full: writes wait until there is space again");
+                        }
+                        return Ok(());
+                    }
+                    Err(error) => return Err(error),
+                }
+            }
+            if under_way.sync {
+                self.journal.sync().map_err(AppendError::Failed)?;
+            }
+            for (to, frames) in under_way.send {
+                self.links.send_all(to, frames);
+            }
+            self.shared.consensus.push(Input::Persisted { number: under_way.number });
+        }
+    }
+
+    /// Makes one batch of everything that waits: as few writes as possible, and one sync.
+    fn gather(&mut self) -> UnderWay {
+        let mut batch = UnderWay { writes: VecDeque::new(), number: 0, sync: false, send: Vec::new() };
+        let mut entries: Vec<LogEntry> = Vec::new();
+        let mut promise = None;
+        for next in self.waiting.drain(..) {
+            batch.number = next.number;
+            self.hard_state = next.hard_state.unwrap_or(self.hard_state);
+            if let Some((index, term)) = next.install {
+                append(&mut batch.writes, std::mem::take(&mut entries), promise.take());
+                batch.writes.push_back(Write::RestartFrom { index, term, promise: self.hard_state });
+            }
+            batch.sync |= next.must_sync;
+            promise = next.hard_state.or(promise);
+            entries.extend(next.entries);
+            for (to, frame) in next.send_after {
+                match batch.send.last_mut() {
+                    Some((last, frames)) if *last == to => frames.push(frame),
+                    _ => batch.send.push((to, vec![frame])),
+                }
+            }
+        }
+        append(&mut batch.writes, entries, promise);
+        batch
+    }
+
+    fn write(&mut self, write: &Write) -> Result<(), AppendError> {
+        match write {
+            Write::Append { entries, promise } => {
+                self.journal.append(entries, *promise)?;
+                let bytes: usize = entries.iter().map(|entry| entry.payload.len() + 40).sum();
+                self.shared.journal_written.fetch_add(bytes as u64, Ordering::Relaxed);
+            }
+            Write::RestartFrom { index, term, promise } => {
+                self.journal.restart_from_snapshot(*index, *term, *promise)?;
+                self.shared.consensus.push(Input::Trimmed { first_index: self.journal.first_index() });
+            }
+        }
+        Ok(())
+    }
+
+    fn maintain(&mut self) -> std::io::Result<()> {
+        let full = self.journal.maintain()? == Space::Low;
+        if self.shared.disk_full.swap(full, Ordering::Relaxed) != full {
+            if full {
+                tracing::error!("the disk is nearly full: writes are refused; free space, or delete and compact");
+            } else {
+                tracing::info!("the disk has space again: writes are accepted");
+            }
+        }
+        self.shared.consensus.push(Input::Space { full });
+        self.shared.disk_bytes.store(self.journal.disk_bytes(), Ordering::Relaxed);
+        Ok(())
+    }
+
+    fn trim(&mut self, up_to: LogIndex) -> std::io::Result<()> {
+        self.journal.trim(up_to)?;
+        self.shared.consensus.push(Input::Trimmed { first_index: self.journal.first_index() });
+        Ok(())
+    }
+}
+
+/// Adds appends. Later entries may replace earlier ones of the same batch; the journal takes runs that
+/// only grow.
+fn append(writes: &mut VecDeque<Write>, mut entries: Vec<LogEntry>, promise: Option<HardState>) {
+    while let Some(cut) = entries.windows(2).position(|pair| pair[1].index != pair[0].index.next()) {
+        let after = entries.split_off(cut + 1);
+        writes.push_back(Write::Append { entries: std::mem::replace(&mut entries, after), promise: None });
+    }
+    if !entries.is_empty() || promise.is_some() {
+        writes.push_back(Write::Append { entries, promise });
+    }
+}
