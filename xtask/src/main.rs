@@ -1,7 +1,7 @@
 //! Chores of this repository: `cargo xtask --help`.
 //!
 //! `tidy` enforces our style, `measure` weighs the store and the server, `bench` compares the server
-//! with a peer. The servers these start are real processes on loopback; they are ended, and their data
+//! with a peer, `sim` and `zoo` run the simulator. The servers these start are real processes on loopback; they are ended, and their data
 //! removed, however this process ends (see `servers::cleanup`).
 
 mod bench;
@@ -14,6 +14,7 @@ mod procfs;
 mod progress;
 mod random;
 mod servers;
+mod sim;
 mod table;
 mod tidy;
 mod workspace;
@@ -48,6 +49,12 @@ enum Chore {
     Measure(measure::Measure),
     /// Load one or three nodes through the etcd API, beside a peer if wanted
     Bench(bench::Options),
+    /// Run whole simulated clusters under faults, each from one seed
+    #[command(disable_help_flag = true)]
+    Sim(sim::Passed),
+    /// Show that the simulator finds every planted bug
+    #[command(disable_help_flag = true)]
+    Zoo(sim::Passed),
 }
 
 fn main() -> ExitCode {
@@ -58,6 +65,8 @@ fn main() -> ExitCode {
         Chore::Measure(measure::Measure::Memory(options)) => run(measure::memory::run(options)),
         Chore::Measure(measure::Measure::Snapshot(options)) => run(measure::snapshot::run(options)),
         Chore::Bench(options) => run(bench::run(options)),
+        Chore::Sim(passed) => sim::run(&passed),
+        Chore::Zoo(passed) => sim::zoo(&passed),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,

@@ -125,6 +125,10 @@ impl WatchStream {
                     actions.push_back(Action::Close(id));
                 }
             }
+            Some(RequestUnion::ProgressRequest(_)) if tidelock_model::planted!(ProgressPastTheQueue) => {
+                let response = WatchResponse { watch_id: NO_WATCHER, ..Default::default() };
+                actions.push_back(Action::Reply(HeaderAt::Now, response));
+            }
             Some(RequestUnion::ProgressRequest(_)) if !self.by_wire_id.is_empty() => {
                 self.to_ask.stream = true;
                 self.ask_for_progress(actions);

@@ -258,6 +258,14 @@ impl MemoryDisk {
         self.lock().power == Some(0)
     }
 
+    /// From now on the disk is sound: it has room, and no failure is to come. A power cut that has come stays.
+    pub fn heal(&self) {
+        let mut state = self.lock();
+        state.capacity = None;
+        state.faults.clear();
+        state.power = state.power.filter(|left| *left == 0);
+    }
+
     /// How many changing calls there were.
     #[must_use]
     pub fn operations(&self) -> u64 {

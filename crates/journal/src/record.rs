@@ -185,7 +185,7 @@ impl Header {
     /// Reads the record whose first byte is the first of `bytes`.
     pub(crate) fn record<'a>(&self, bytes: &'a [u8]) -> Result<Record<'a>, Flaw> {
         let padded = bytes.get(RECORD_HEADER..self.record_len()).ok_or(Flaw::Payload)?;
-        if crc32c(padded) != self.payload_check {
+        if crc32c(padded) != self.payload_check && !tidelock_model::planted!(RecordChecksumIgnored) {
             return Err(Flaw::Payload);
         }
         let payload = padded.get(..self.payload_len).ok_or(Flaw::Payload)?;

@@ -13,21 +13,158 @@ macro_rules! planted {
     };
 }
 
-/// The inhabitants.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u8)]
-pub enum Bug {
-    /// H21: a member that lost its disk is welcomed back under its old id.
-    WipedDiskRejoins = 1,
+/// Makes the list of inhabitants and their names out of one table, so that neither lacks one of the other's.
+macro_rules! inhabitants {
+    ($($(#[$says:meta])* $bug:ident = $name:literal,)*) => {
+        /// The inhabitants: the invariant each one breaks, and what it does to a user.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        #[repr(u8)]
+        pub enum Bug {
+            $($(#[$says])* $bug,)*
+        }
+
+        impl Bug {
+            /// All of them, by the name the command line uses.
+            pub const ALL: &[(&str, Bug)] = &[$(($name, Bug::$bug),)*];
+        }
+    };
 }
 
-impl Bug {
-    /// All of them, by the name the command line uses.
-    pub const ALL: &[(&str, Bug)] = &[("wiped-disk-rejoins", Bug::WipedDiskRejoins)];
+inhabitants! {
+    // Promises and the disk.
+    /// H2, R2: writes are acknowledged while they are only in memory, and synced about once a second. A power
+    /// cut loses acknowledged writes.
+    AckBeforeSync = "ack-before-sync",
+    /// H2, R2: every other batch is acknowledged without a sync of its own.
+    EveryOtherSyncSkipped = "every-other-sync-skipped",
+    /// R2: a follower tells the leader that it stored entries, or that it votes, before the disk has them.
+    FollowerAcksBeforeSync = "follower-acks-before-sync",
+    /// H2: a cluster of one need not wait for anybody, so it does not wait for its disk either.
+    LoneNodeAcksBeforeSync = "lone-node-acks-before-sync",
+    /// R5: a vote alone is not worth a write of its own. After a restart the node votes a second time in the
+    /// same term.
+    VoteNotPersisted = "vote-not-persisted",
+    /// H22: a snapshot gets its final name before its bytes are durable.
+    SnapshotNamedBeforeSync = "snapshot-named-before-sync",
+    /// R2: the journal is trimmed when a snapshot begins, not when it is durable.
+    JournalTrimmedTooSoon = "journal-trimmed-too-soon",
+    /// H15, H16: a record of the journal with a good header is believed whatever its content.
+    RecordChecksumIgnored = "record-checksum-ignored",
+    /// H16: damage in the middle of the log is taken for the torn end of it and cut off, with acknowledged
+    /// entries behind it.
+    RotTakenForTornWrite = "rot-taken-for-torn-write",
+    /// R5: after a restart, entries that another leader had replaced are back in the log.
+    ReplacedEntriesReturn = "replaced-entries-return",
+    /// H16: frames between members are believed without looking at their checksums.
+    FrameChecksumIgnored = "frame-checksum-ignored",
+
+    // Snapshots and applying.
+    /// H1: a snapshot says that it holds one entry more than it does, and that entry is never carried out.
+    AppliedAheadOfData = "applied-ahead-of-data",
+    /// H25: a snapshot leaves out which proposals were carried out, so a node that starts from it does some
+    /// again.
+    SnapshotForgetsRequests = "snapshot-forgets-requests",
+    /// M1: a snapshot names the voters there were when the node started.
+    SnapshotForgetsVoters = "snapshot-forgets-voters",
+    /// H11: after a restart leases do not know their keys any more, and leave them behind when they end.
+    LoadedLeasesOwnNothing = "loaded-leases-own-nothing",
+    /// H25: a proposal that is sent again because its leader was lost is carried out again.
+    ResentProposalDoneTwice = "resent-proposal-done-twice",
+    /// H24: the order of changes depends on what happens to be in a node's memory, as that of a hash table
+    /// does.
+    OrderDependsOnMemory = "order-depends-on-memory",
+    /// H6: old versions are freed under a snapshot that is still being written.
+    SweepIgnoresReaders = "sweep-ignores-readers",
+
+    // Transactions, revisions, compaction.
+    /// R1: a transaction that changes nothing takes a revision all the same.
+    NoChangeTakesARevision = "no-change-takes-a-revision",
+    /// R1: a response tells the revision after the whole batch, not after its own request.
+    HeaderOfTheWholeBatch = "header-of-the-whole-batch",
+    /// R4: a comparison with the last change of a key that is gone always holds.
+    AbsentKeyMatches = "absent-key-matches",
+    /// H6: a compaction to a revision that does not exist yet is carried out.
+    FutureIsCompacted = "future-is-compacted",
+    /// H6: a watch from exactly the compacted revision, which is still held, is refused.
+    CompactedRevisionUnwatchable = "compacted-revision-unwatchable",
+    /// H6: compaction takes the changes of the revision it was asked to keep. A watcher that goes on from
+    /// there misses them.
+    CompactionDropsItsOwnRevision = "compaction-drops-its-own-revision",
+    /// R2: a write that got no answer in time is reported as certainly not done. It may be.
+    TimeoutToldAsNotDone = "timeout-told-as-not-done",
+
+    // Reads.
+    /// H7, R3: a linearizable read is answered from whatever the node has.
+    ReadWithoutBarrier = "read-without-barrier",
+    /// R3: a read is answered once the leader is confirmed, before this node carried out what was agreed on.
+    ReadBeforeApply = "read-before-apply",
+    /// H7: every round of "do I still lead?" has the same name, so an answer to an old one passes for an
+    /// answer to a new one.
+    ReadContextReused = "read-context-reused",
+    /// H7: a leader trusts that nobody else leads for an election timeout after it heard of a majority.
+    /// Pauses break that.
+    LeaseBasedReads = "lease-based-reads",
+
+    // Leases.
+    /// H8: a leader that was deposed goes on ending leases, which are renewed elsewhere.
+    ExpiryByDeposedLeader = "expiry-by-deposed-leader",
+    /// H8, L1: a new leader believes that all leases have run out.
+    NewLeaderForgetsTimeLeft = "new-leader-forgets-time-left",
+    /// L1: a lease ends at its first deadline, renewed or not.
+    RenewalOverlooked = "renewal-overlooked",
+    /// H8, L4: a lease whose end is already in the log is renewed.
+    EndingLeaseRenewed = "ending-lease-renewed",
+    /// H8, L4: a leader renews leases without making sure that it still leads.
+    KeepAliveWithoutBarrier = "keep-alive-without-barrier",
+    /// H20, L1: leases run by the wall clock, which somebody may set.
+    LeasesByWallClock = "leases-by-wall-clock",
+    /// L1: a renewal counts from when the clock was last looked at, not from when it came.
+    LeaseClockBehind = "lease-clock-behind",
+    /// L3: one key of a lease stays when it ends.
+    LeaseEndLeavesAKey = "lease-end-leaves-a-key",
+    /// L3: the keys of a lease that ends are deleted at a revision each.
+    LeaseKeysGoOneByOne = "lease-keys-go-one-by-one",
+    /// L3: a key that was moved to another lease still goes with its old one.
+    MovedKeyStaysWithOldLease = "moved-key-stays-with-old-lease",
+    /// H9, L4: a key can be put on a lease that is over, where it stays for ever.
+    PutOnDeadLease = "put-on-dead-lease",
+
+    // Watches.
+    /// H5, W3: events that find a watcher's queue full are dropped.
+    FullQueueDropsEvents = "full-queue-drops-events",
+    /// H5, W2: a watcher that caught up is told the last revision again.
+    TakenBackOneTooEarly = "taken-back-one-too-early",
+    /// H5, W3: what happens while a watcher catches up is not told to it.
+    GapWhenTakenBack = "gap-when-taken-back",
+    /// H5, W3: watchers are not told what a snapshot from the leader brought.
+    WatchersMissTheJump = "watchers-miss-the-jump",
+    /// H5, W6: a watcher is told how far it is while it still lags behind that.
+    ProgressWhileLagging = "progress-while-lagging",
+    /// H5, W6: progress is answered with the store's revision, past the events that wait in the queue.
+    ProgressPastTheQueue = "progress-past-the-queue",
+    /// H6, W9: a watch from a future revision is told what comes before that.
+    FutureWatchToldAtOnce = "future-watch-told-at-once",
+    /// W8: a watcher whose next revision was compacted is told nothing any more, not even that.
+    CompactedWatchStaysSilent = "compacted-watch-stays-silent",
+    /// R4, W4: the changes of one transaction arrive in several responses.
+    RevisionToldInPieces = "revision-told-in-pieces",
+    /// W7: when history is read again, the previous value of an event is the new one.
+    PreviousIsTheEventItself = "previous-is-the-event-itself",
+
+    // Members.
+    /// H21: a member that lost its disk is welcomed back under its old id.
+    WipedDiskRejoins = "wiped-disk-rejoins",
+    /// H21: a founder makes promises before the others know its disk.
+    StrangerMayVote = "stranger-may-vote",
+    /// M1: a member that was removed is still counted among the voters.
+    RemovedMemberStillVotes = "removed-member-still-votes",
 }
 
 #[cfg(feature = "zoo")]
-static AWAKE: std::sync::atomic::AtomicU8 = std::sync::atomic::AtomicU8::new(0);
+static AWAKE: std::sync::atomic::AtomicU8 = std::sync::atomic::AtomicU8::new(NONE);
+
+#[cfg(feature = "zoo")]
+const NONE: u8 = u8::MAX;
 
 /// Wakes one bug, for the rest of the process.
 #[cfg(feature = "zoo")]

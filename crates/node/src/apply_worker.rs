@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use tidelock_coordinator::ProposeError;
 use tidelock_journal::Disk;
-use tidelock_model::{LogIndex, NodeId, Origin, Term};
+use tidelock_model::{LogIndex, NodeId, Origin, Revision, Term};
 use tidelock_replica::{Applier, Committed, Input, LeaseReply, Observer, Report, Task, expiry_proposal};
 use tidelock_state::State;
 
@@ -31,6 +31,8 @@ pub struct ApplyWorker<D: Disk + Clone> {
     snapshots: Snapshots<D>,
     run_snapshot: RunSnapshot<D>,
     heartbeat: Duration,
+    /// When the lease clock was last brought up to date, and when it was last looked at.
+    advanced: Duration,
     ticked: Duration,
     expiries: u64,
     /// Whether old versions are left to sweep.
@@ -62,6 +64,7 @@ impl<D: Disk + Clone> ApplyWorker<D> {
             snapshots,
             run_snapshot,
             heartbeat,
+            advanced: Duration::ZERO,
             ticked: Duration::ZERO,
             expiries: 0,
             sweep: Sweep::GoOn,
@@ -72,6 +75,12 @@ impl<D: Disk + Clone> ApplyWorker<D> {
     /// Has everything that is carried out from now on seen by `observer`.
     pub fn observe(&mut self, observer: Box<dyn Observer>) {
         self.applier.observe(observer);
+    }
+
+    /// How often a watcher fell behind since the start.
+    #[must_use]
+    pub fn lagged(&self) -> u64 {
+        self.applier.hub.lagged()
     }
 
     /// Takes turns until the node stops.
@@ -94,6 +103,16 @@ impl<D: Disk + Clone> ApplyWorker<D> {
 
     /// Gives how long it may wait for something to do.
     fn take_turn(&mut self, tasks: &mut Vec<ApplyTask>, now: Moment) -> Duration {
+        // A thread that did not run for several heartbeats stood still, and so did its clients' renewals:
+        // only a plausible part of that time counts against their leases.
+        let by_wall = tidelock_model::planted!(LeasesByWallClock);
+        let time = if by_wall { Duration::from_millis(now.wall.0) } else { now.steady };
+        let believed = if by_wall { Duration::MAX } else { self.heartbeat * 3 };
+        let elapsed = time.saturating_sub(self.advanced);
+        if elapsed >= self.heartbeat || !tidelock_model::planted!(LeaseClockBehind) {
+            self.applier.advance(elapsed, believed);
+            self.advanced = time;
+        }
         for task in tasks.drain(..) {
             match task {
                 ApplyTask::Do(task) => self.perform(task),
@@ -106,9 +125,8 @@ impl<D: Disk + Clone> ApplyWorker<D> {
             }
         }
         self.shared.watchers.store(self.applier.hub.watchers(), Ordering::Relaxed);
-        let elapsed = now.steady.saturating_sub(self.ticked);
-        if elapsed >= self.heartbeat {
-            self.tick(elapsed);
+        if now.steady.saturating_sub(self.ticked) >= self.heartbeat {
+            self.end_leases();
             self.nudge_allocator();
             self.ticked = now.steady;
         }
@@ -124,7 +142,8 @@ impl<D: Disk + Clone> ApplyWorker<D> {
     }
 
     fn sweep(&mut self) {
-        let keep_from = self.shared.keep_from();
+        let pinned = self.shared.keep_from();
+        let keep_from = if tidelock_model::planted!(SweepIgnoresReaders) { Revision(u64::MAX) } else { pinned };
         let mut state = self.shared.state.write();
         self.sweep = match state.sweep(SWEEP_STEPS, keep_from) {
             true => Sweep::GoOn,
@@ -214,12 +233,8 @@ impl<D: Disk + Clone> ApplyWorker<D> {
         }
     }
 
-    fn tick(&mut self, elapsed: Duration) {
-        // A thread that did not run for several heartbeats stood still, and so did its clients'
-        // renewals: only a plausible part of that time counts against their leases.
-        let believed = self.heartbeat * 3;
-        let due = self.applier.tick(elapsed.as_millis() as u64, believed.as_millis() as u64);
-        if let Some((term, leases)) = due {
+    fn end_leases(&mut self) {
+        if let Some((term, leases)) = self.applier.due() {
             self.expiries += 1;
             // Its own origin, so that its numbers and the callers' do not collide.
             let node = NodeId(!self.shared.identity.node.0);

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use tidelock_model::{ClusterId, Member, NodeId};
+use tidelock_replica::watch_hub::QueueLimits;
 
 /// Everything a node needs to start.
 #[derive(Clone, Debug)]
@@ -70,6 +71,8 @@ pub struct NodeLimits {
     pub free_floor_bytes: u64,
     /// Bytes of a snapshot made under one hold of the state's lock.
     pub snapshot_page_bytes: usize,
+    /// What may wait for one stream of watches; its watchers lag behind beyond that.
+    pub watch_queue: QueueLimits,
 }
 
 impl Default for NodeLimits {
@@ -83,6 +86,7 @@ impl Default for NodeLimits {
             segment_bytes: 16 << 20,
             free_floor_bytes: 64 << 20,
             snapshot_page_bytes: 128 << 10,
+            watch_queue: QueueLimits::default(),
         }
     }
 }

@@ -22,6 +22,9 @@ use crate::snapshots;
 /// How often peers' progress is copied out for status.
 const STANDING_EVERY: Duration = Duration::from_millis(100);
 
+/// Ticks after which a founder that waits for others says so, again and again.
+const SAY_SO_TICKS: u64 = 100;
+
 /// Feeds the replica and performs what it wants done.
 pub struct ConsensusWorker<D, L> {
     shared: Arc<Shared>,
@@ -30,6 +33,8 @@ pub struct ConsensusWorker<D, L> {
     disk: D,
     heartbeat: Duration,
     next_tick: Duration,
+    /// Ticks spent waiting for the other founders.
+    waited: u64,
     /// When the standing was last copied out.
     copied: Duration,
     /// The last ready handed to the journal and not reported durable yet.
@@ -51,6 +56,7 @@ impl<D: Disk + Clone + 'static, L: Links> ConsensusWorker<D, L> {
             disk,
             heartbeat,
             next_tick: Duration::ZERO,
+            waited: 0,
             copied: Duration::ZERO,
             at_journal: None,
             unwritten: None,
@@ -190,7 +196,8 @@ impl<D: Disk + Clone + 'static, L: Links> ConsensusWorker<D, L> {
     fn persist(&mut self, ready: Vec<Ready>) -> bool {
         let mut again = false;
         for mut next in ready {
-            let idle = next.entries.is_empty() && next.install.is_none() && !next.must_sync;
+            let must_sync = next.must_sync && !tidelock_model::planted!(VoteNotPersisted);
+            let idle = next.entries.is_empty() && next.install.is_none() && !must_sync;
             if idle && self.at_journal.is_none() {
                 self.unwritten = next.hard_state.or(self.unwritten);
                 self.send(&next.send_after);
@@ -200,6 +207,10 @@ impl<D: Disk + Clone + 'static, L: Links> ConsensusWorker<D, L> {
             }
             next.hard_state = next.hard_state.or(self.unwritten.take());
             self.at_journal = Some(next.number);
+            if tidelock_model::planted!(LoneNodeAcksBeforeSync) && self.replica.members().by_id.len() == 1 {
+                self.replica.step(Input::Persisted { number: next.number });
+                again = true;
+            }
             self.shared.journal.push(JournalTask::Persist(next));
         }
         again
@@ -247,9 +258,11 @@ impl<D: Disk + Clone + 'static, L: Links> ConsensusWorker<D, L> {
         let peers: BTreeSet<NodeId> = first.chain(self.replica.members().by_id.keys().copied()).collect();
         for peer in peers {
             let problem = self.links.link_state(peer).and_then(|state| state.problem).unwrap_or_default();
-            if problem.contains(REMOVED) {
+            // About this node, not merely in these words: a peer may be told of its own removal.
+            let me = self.shared.identity.node;
+            if problem.contains(&format!("member {me:x} {REMOVED}")) {
                 self.fatal = Some(Fatal::Removed);
-            } else if problem.contains(OTHER_DISK) {
+            } else if problem.contains(&format!("member {me:x} {OTHER_DISK}")) {
                 self.fatal = Some(Fatal::LostDisk);
             }
         }

@@ -238,6 +238,9 @@ impl<D: Disk + Clone> SnapshotJob<D> {
             Progress::Begun(meta) => {
                 let mut writer = SnapshotWriter::create(self.disk.clone(), meta)?;
                 write_head(&mut writer, &self.head.bytes)?;
+                if tidelock_model::planted!(JournalTrimmedTooSoon) {
+                    self.shared.journal.push(JournalTask::Trim(self.head.index));
+                }
                 Progress::Writing { writer, next: None, chunk: Vec::new() }
             }
             Progress::Writing { mut writer, next, mut chunk } => {

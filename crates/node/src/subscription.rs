@@ -29,7 +29,7 @@ impl NodeSubscription {
         let id = shared.next_subscriber.fetch_add(1, Ordering::Relaxed);
         let filled = Arc::new(Notify::new());
         let wake = filled.clone();
-        let queue = Arc::new(WatchQueue::new(move || wake.notify_one()));
+        let queue = Arc::new(WatchQueue::new(shared.limits.watch_queue, move || wake.notify_one()));
         let subscription = NodeSubscription { shared, id, queue: queue.clone(), filled, rereading: Mutex::new(None) };
         subscription.control(WatchControl::Subscribe { subscriber: id, queue });
         subscription
@@ -48,7 +48,9 @@ impl NodeSubscription {
             Ok(page) => page,
             Err(_) => {
                 let why = WatchClosed::Compacted { compacted: state.compacted() };
-                self.control(WatchControl::Close { subscriber: self.id, watcher: id, why });
+                if !tidelock_model::planted!(CompactedWatchStaysSilent) {
+                    self.control(WatchControl::Close { subscriber: self.id, watcher: id, why });
+                }
                 return None;
             }
         };

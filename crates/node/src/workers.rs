@@ -160,6 +160,19 @@ impl<D: Disk + Clone, L> Workers<D, L> {
         self.shared.stop(StopReason::Requested);
     }
 
+    /// The term this node leads in, if it does.
+    #[must_use]
+    pub fn leads_in(&self) -> Option<Term> {
+        let standing = self.shared.standing.lock();
+        (standing.role == tidelock_replica::Role::Leader).then_some(standing.term)
+    }
+
+    /// Whether the disk was found to be full.
+    #[must_use]
+    pub fn is_full(&self) -> bool {
+        self.shared.disk_full.load(Ordering::Relaxed)
+    }
+
     /// Hands leadership over, if this node leads.
     pub fn step_down(&self) {
         self.shared.consensus.push(tidelock_replica::Input::StepDown);

@@ -5,6 +5,8 @@
 //! proposers see it (the caller publishes by giving up its lock, then answers). So an event is on its
 //! way before any reply that shows its change.
 
+use std::time::Duration;
+
 use bytes::Bytes;
 use tidelock_model::{Batch, Command, LeaseExpiry, LogIndex, NodeId, Origin, Outcome, Proposal, Term, Wire};
 use tidelock_state::{Effects, LeaseChange, State};
@@ -102,7 +104,9 @@ impl Applier {
                     Some(change) => state.apply_membership(index, &change),
                     None => state.apply_nothing(index),
                 }
-                self.voters = voters;
+                if !tidelock_model::planted!(SnapshotForgetsVoters) {
+                    self.voters = voters;
+                }
                 self.show(state, None);
             }
         }
@@ -137,7 +141,10 @@ impl Applier {
                 }
             }
         }
-        for applied in effects.applied {
+        for mut applied in effects.applied {
+            if tidelock_model::planted!(HeaderOfTheWholeBatch) {
+                applied.outcome.revision = state.revision();
+            }
             if applied.origin.node != self.node || applied.origin.boot != self.boot {
                 continue;
             }
@@ -154,6 +161,7 @@ impl Applier {
     pub fn leading(&mut self, state: &State, term: Option<Term>) {
         match term {
             Some(term) if self.applied_term == term => self.clock.lead(term, state.leases()),
+            None if tidelock_model::planted!(ExpiryByDeposedLeader) => {}
             other => {
                 self.clock.stop();
                 self.about_to_lead = other;
@@ -170,9 +178,14 @@ impl Applier {
         }
     }
 
-    /// Time passes; see [`LeaseClock::tick`]. Gives the term and the leases to end, if any.
-    pub fn tick(&mut self, elapsed_ms: u64, believed_ms: u64) -> Option<(Term, Vec<LeaseExpiry>)> {
-        let due = self.clock.tick(elapsed_ms, believed_ms);
+    /// Time passes; to be told before what happened in it is carried out. See [`LeaseClock::advance`].
+    pub fn advance(&mut self, elapsed: Duration, believed: Duration) {
+        self.clock.advance(elapsed, believed);
+    }
+
+    /// The term and the leases to end, if any.
+    pub fn due(&mut self) -> Option<(Term, Vec<LeaseExpiry>)> {
+        let due = self.clock.due();
         let term = self.clock.leading()?;
         (!due.is_empty()).then_some((term, due))
     }

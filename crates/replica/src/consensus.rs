@@ -85,7 +85,9 @@ impl ReadContexts {
 
     /// The next one.
     pub fn draw(&mut self) -> ReadContext {
-        self.0.counter += 1;
+        if !tidelock_model::planted!(ReadContextReused) {
+            self.0.counter += 1;
+        }
         self.0
     }
 }
@@ -197,11 +199,15 @@ impl Consensus {
             pre_vote: true,
             batch_append: true,
             max_committed_size_per_ready: COMMITTED_BYTES_MAX,
+            read_only_option: match tidelock_model::planted!(LeaseBasedReads) {
+                true => raft::ReadOnlyOption::LeaseBased,
+                false => raft::ReadOnlyOption::Safe,
+            },
             ..Config::default()
         };
         config.validate().map_err(|error| error.to_string())?;
         let (seed, handed_out) = (start.seed, start.snapshot.0.0);
-        let introduced = !start.holds_only_the_founding_state();
+        let introduced = !start.holds_only_the_founding_state() || tidelock_model::planted!(StrangerMayVote);
         let store = LogStore::new(start)?;
         let logger = slog::Logger::root(slog::Discard, slog::o!());
         let raw = RawNode::new(&config, store, &logger).map_err(|error| error.to_string())?;
@@ -420,7 +426,8 @@ impl Consensus {
             // These say nothing about entries, so a slow disk must not hold them back: a follower
             // whose disk is busy is alive. They do speak in the name of a term, which must be durable.
             let quick = matches!(message.get_msg_type(), MessageType::MsgHeartbeatResponse | MessageType::MsgReadIndex)
-                && self.unsynced_promise.is_none();
+                && self.unsynced_promise.is_none()
+                || tidelock_model::planted!(FollowerAcksBeforeSync);
             let encoded = Bytes::from(wire::encode_message(&message));
             if message.get_msg_type() == MessageType::MsgSnapshot {
                 let index = LogIndex(message.get_snapshot().get_metadata().index);
@@ -554,6 +561,9 @@ fn conf_change(change: &MemberChange) -> ConfChangeV2 {
     let changes = match change {
         MemberChange::Add(member) => vec![single(member.id, adding(member.role))],
         MemberChange::Promote(id) => vec![single(*id, ConfChangeType::AddNode)],
+        MemberChange::Remove(id) if tidelock_model::planted!(RemovedMemberStillVotes) => {
+            vec![single(*id, ConfChangeType::AddNode)]
+        }
         MemberChange::Remove(id) => vec![single(*id, ConfChangeType::RemoveNode)],
         // Changes no voters: adding a member in the part it has is nothing to the engine, while an empty
         // change would mean to leave a joint configuration.

@@ -3,7 +3,9 @@
 //!
 //! - L1: a lease is not proposed for expiry before its time to live has passed since it was granted
 //!   here, renewed here, or taken over by this leader. Late is allowed, early never.
-//! - Time is counted in ticks that really happened: if the leader stood still, so did its leases.
+//! - Time is brought up to date before anything is granted or renewed ([`LeaseClock::advance`]), or the time
+//!   since the last look at the clock would be taken off the lease.
+//! - If the leader stood still, so did its leases.
 //! - A lease whose end is on its way through the log is not renewed any more; who asks is answered
 //!   when the entry is applied.
 //!
@@ -11,6 +13,7 @@
 //! look-up, because a deadline is only moved when it comes up.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
 use tidelock_model::{LeaseExpiry, LeaseId, LeaseInfo, LogIndex, NodeId, Term};
 use tidelock_state::Lease;
@@ -20,16 +23,16 @@ use crate::effects::LeaseCall;
 /// Leases ended by one entry: enough for ten thousand a second, few enough that applying the entry
 /// holds up nothing.
 const EXPIRE_AT_ONCE_MAX: usize = 1000;
-/// Milliseconds after which an expiry that was not applied is proposed again.
-const PROPOSE_AGAIN_MS: u64 = 5_000;
+/// Microseconds after which an expiry that was not applied is proposed again.
+const PROPOSE_AGAIN_US: u64 = 5_000_000;
 /// Calls that may wait for the end of one lease; more are not answered, and ask again.
 const CALLS_WAITING_MAX: usize = 64;
 
 #[derive(Clone, Copy)]
 struct Timer {
-    deadline_ms: u64,
+    deadline_us: u64,
     /// When it is looked at next; at or before the deadline.
-    look_ms: u64,
+    look_us: u64,
     granted_at: LogIndex,
     ttl_s: u32,
     /// Its end was proposed.
@@ -40,7 +43,7 @@ struct Timer {
 #[derive(Default)]
 pub struct LeaseClock {
     leading: Option<Term>,
-    now_ms: u64,
+    now_us: u64,
     timers: BTreeMap<LeaseId, Timer>,
     /// When to look at a lease again; at or before its true deadline.
     looks: BTreeSet<(u64, LeaseId)>,
@@ -62,13 +65,14 @@ impl LeaseClock {
         self.stop();
         self.leading = Some(term);
         for (id, lease) in leases {
-            self.grant(id, lease.ttl_s, lease.granted_at);
+            let ttl_s = if tidelock_model::planted!(NewLeaderForgetsTimeLeft) { 0 } else { lease.ttl_s };
+            self.grant(id, ttl_s, lease.granted_at);
         }
     }
 
     /// Stops leading: forgets everything, so that nothing stale can be proposed later (H8).
     pub fn stop(&mut self) {
-        *self = LeaseClock { now_ms: self.now_ms, ..LeaseClock::default() };
+        *self = LeaseClock { now_us: self.now_us, ..LeaseClock::default() };
     }
 
     /// The term led in, if any.
@@ -82,15 +86,15 @@ impl LeaseClock {
         if self.leading.is_none() {
             return;
         }
-        let deadline_ms = self.now_ms.saturating_add(u64::from(ttl_s) * 1000);
-        self.timers.insert(id, Timer { deadline_ms, look_ms: deadline_ms, granted_at, ttl_s, ending: false });
-        self.looks.insert((deadline_ms, id));
+        let deadline_us = self.now_us.saturating_add(u64::from(ttl_s) * 1_000_000);
+        self.timers.insert(id, Timer { deadline_us, look_us: deadline_us, granted_at, ttl_s, ending: false });
+        self.looks.insert((deadline_us, id));
     }
 
     /// A lease ended. Gives back who waited to hear of it.
     pub fn end(&mut self, id: LeaseId) -> Vec<(NodeId, LeaseCall)> {
         if let Some(timer) = self.timers.remove(&id) {
-            self.looks.remove(&(timer.look_ms, id));
+            self.looks.remove(&(timer.look_us, id));
         }
         self.waiting.remove(&id).unwrap_or_default()
     }
@@ -101,7 +105,7 @@ impl LeaseClock {
             return Look::Later;
         }
         let Some(timer) = self.timers.get_mut(&call.id) else { return Look::Known(None) };
-        if timer.ending {
+        if timer.ending && !tidelock_model::planted!(EndingLeaseRenewed) {
             let waiting = self.waiting.entry(call.id).or_default();
             if waiting.len() < CALLS_WAITING_MAX {
                 waiting.push((from, call));
@@ -109,33 +113,37 @@ impl LeaseClock {
             return Look::Later;
         }
         if call.renew {
-            timer.deadline_ms = self.now_ms.saturating_add(u64::from(timer.ttl_s) * 1000);
+            timer.deadline_us = self.now_us.saturating_add(u64::from(timer.ttl_s) * 1_000_000);
         }
         Look::Known(Some(LeaseInfo {
             id: call.id,
             granted_ttl_s: timer.ttl_s,
-            remaining_ms: timer.deadline_ms.saturating_sub(self.now_ms),
+            remaining_ms: timer.deadline_us.saturating_sub(self.now_us) / 1000,
         }))
     }
 
-    /// Time passes: `elapsed_ms` since the last call, of which at most `believed_ms` count. What is
-    /// beyond that was a stall, during which nobody could have renewed anything.
-    pub fn tick(&mut self, elapsed_ms: u64, believed_ms: u64) -> Vec<LeaseExpiry> {
-        self.now_ms += elapsed_ms.min(believed_ms);
+    /// Time passes: `elapsed` since the last call, of which at most `believed` counts. What is beyond that
+    /// was a stall, during which nobody could have renewed anything.
+    pub fn advance(&mut self, elapsed: Duration, believed: Duration) {
+        self.now_us += u64::try_from(elapsed.min(believed).as_micros()).unwrap_or(0);
+    }
+
+    /// The leases whose time is over, to be proposed for expiry.
+    pub fn due(&mut self) -> Vec<LeaseExpiry> {
         let mut due = Vec::new();
         while due.len() < EXPIRE_AT_ONCE_MAX {
-            let Some((_, id)) = self.looks.first().copied().filter(|(at, _)| *at <= self.now_ms) else { break };
+            let Some((_, id)) = self.looks.first().copied().filter(|(at, _)| *at <= self.now_us) else { break };
             self.looks.pop_first();
             let Some(timer) = self.timers.get_mut(&id) else { continue };
-            if timer.deadline_ms > self.now_ms {
+            if timer.deadline_us > self.now_us && !tidelock_model::planted!(RenewalOverlooked) {
                 // Renewed meanwhile.
-                timer.look_ms = timer.deadline_ms;
+                timer.look_us = timer.deadline_us;
             } else {
                 timer.ending = true;
-                timer.look_ms = self.now_ms + PROPOSE_AGAIN_MS;
+                timer.look_us = self.now_us + PROPOSE_AGAIN_US;
                 due.push(LeaseExpiry { id, granted_at: timer.granted_at });
             }
-            self.looks.insert((timer.look_ms, id));
+            self.looks.insert((timer.look_us, id));
         }
         due
     }
@@ -168,6 +176,10 @@ mod tests {
     fn keep_alive() -> LeaseCall {
         LeaseCall { token: 1, id: LEASE, renew: true }
     }
+    fn tick(clock: &mut LeaseClock, elapsed_ms: u64, believed_ms: u64) -> Vec<LeaseExpiry> {
+        clock.advance(Duration::from_millis(elapsed_ms), Duration::from_millis(believed_ms));
+        clock.due()
+    }
     fn expiry() -> Vec<LeaseExpiry> {
         vec![LeaseExpiry { id: LEASE, granted_at: LogIndex(10) }]
     }
@@ -175,26 +187,26 @@ mod tests {
     #[test]
     fn l1_a_lease_ends_no_earlier_than_its_time_to_live_after_the_last_renewal() {
         let mut clock = leading(2);
-        assert_eq!(clock.tick(1_500, 2_000), []);
+        assert_eq!(tick(&mut clock, 1_500, 2_000), []);
         assert!(matches!(clock.call(ME, keep_alive()), Look::Known(Some(info)) if info.remaining_ms == 2_000));
-        assert_eq!(clock.tick(1_999, 2_000), []);
-        assert_eq!(clock.tick(1, 2_000), expiry());
+        assert_eq!(tick(&mut clock, 1_999, 2_000), []);
+        assert_eq!(tick(&mut clock, 1, 2_000), expiry());
     }
 
     /// H8: a leader that was paused must not end leases whose owners had no one to renew them with.
     #[test]
     fn h8_a_stall_of_the_leader_does_not_count_against_leases() {
         let mut clock = leading(2);
-        assert_eq!(clock.tick(60_000, 300), []);
-        assert_eq!(clock.tick(1_699, 2_000), []);
-        assert_eq!(clock.tick(1, 300), expiry());
+        assert_eq!(tick(&mut clock, 60_000, 300), []);
+        assert_eq!(tick(&mut clock, 1_699, 2_000), []);
+        assert_eq!(tick(&mut clock, 1, 300), expiry());
     }
 
     #[test]
     fn h8_a_leader_that_was_deposed_proposes_nothing() {
         let mut clock = leading(1);
         clock.stop();
-        assert_eq!(clock.tick(5_000, 5_000), []);
+        assert_eq!(tick(&mut clock, 5_000, 5_000), []);
         assert_eq!(clock.call(ME, keep_alive()), Look::Later);
     }
 
@@ -202,7 +214,7 @@ mod tests {
     #[test]
     fn l4_a_renewal_during_the_end_is_answered_only_when_the_end_is_known() {
         let mut clock = leading(1);
-        assert_eq!(clock.tick(1_000, 1_000), expiry());
+        assert_eq!(tick(&mut clock, 1_000, 1_000), expiry());
         assert_eq!(clock.call(NodeId(2), keep_alive()), Look::Later);
         assert_eq!(clock.end(LEASE), [(NodeId(2), keep_alive())]);
         assert_eq!(clock.call(ME, keep_alive()), Look::Known(None));
@@ -211,9 +223,9 @@ mod tests {
     #[test]
     fn an_end_that_got_lost_is_proposed_again() {
         let mut clock = leading(1);
-        assert_eq!(clock.tick(1_000, 1_000), expiry());
-        assert_eq!(clock.tick(PROPOSE_AGAIN_MS - 1, PROPOSE_AGAIN_MS), []);
-        assert_eq!(clock.tick(1, 1), expiry());
+        assert_eq!(tick(&mut clock, 1_000, 1_000), expiry());
+        assert_eq!(tick(&mut clock, PROPOSE_AGAIN_US / 1000 - 1, PROPOSE_AGAIN_US / 1000), []);
+        assert_eq!(tick(&mut clock, 1, 1), expiry());
     }
 
     /// Short work under long leases must not leave anything behind on the leader.
@@ -230,9 +242,9 @@ mod tests {
     #[test]
     fn looking_at_a_lease_does_not_renew_it() {
         let mut clock = leading(2);
-        clock.tick(1_000, 1_000);
+        tick(&mut clock, 1_000, 1_000);
         let look = LeaseCall { renew: false, ..keep_alive() };
         assert!(matches!(clock.call(ME, look), Look::Known(Some(info)) if info.remaining_ms == 1_000));
-        assert_eq!(clock.tick(1_000, 1_000), expiry());
+        assert_eq!(tick(&mut clock, 1_000, 1_000), expiry());
     }
 }

@@ -103,7 +103,8 @@ impl Proposals {
         unsent.clear();
         self.by_number.retain(|number, pending| {
             if tick.saturating_sub(pending.since) > timeout {
-                let why = if pending.may_be_done { CallFailure::TimedOut } else { CallFailure::NoLeader };
+                let may_be_done = pending.may_be_done && !tidelock_model::planted!(TimeoutToldAsNotDone);
+                let why = if may_be_done { CallFailure::TimedOut } else { CallFailure::NoLeader };
                 failed.push((*number, why));
                 return false;
             }

@@ -113,6 +113,8 @@ impl Replica {
                 // Judged by the term once more when applied; this only spares the log a useless entry.
                 if self.consensus.is_leader() && self.consensus.term() == term {
                     self.inbox.push(bytes);
+                } else if let Some(leader) = self.leader().filter(|_| tidelock_model::planted!(ExpiryByDeposedLeader)) {
+                    self.effects.frames.push((leader, PeerMessage::Forward(vec![bytes]).to_frame()));
                 }
             }
             Input::LeaseReplies { to, replies } => self.lease_replies(to, replies),
@@ -357,6 +359,9 @@ impl Replica {
         for wait in self.lease_waits.values_mut().filter(|wait| wait.sent.is_none()) {
             wait.sent = Some(tick);
             calls.push(wait.call);
+        }
+        if leader == me && tidelock_model::planted!(KeepAliveWithoutBarrier) {
+            return self.effects.tasks.push(Task::LeaseCalls { from: me, calls });
         }
         if leader == me {
             for call in calls {

@@ -26,7 +26,7 @@ use tidelock_model::{Event, Revision, WatchClosed, WatchNotice, WatchRequest, Wa
 use tidelock_state::State;
 
 use self::interest::Interests;
-pub use self::queue::{Lag, WatchQueue};
+pub use self::queue::{Lag, QueueLimits, WatchQueue};
 
 /// Names a subscription within one hub.
 pub type SubscriberId = u64;
@@ -57,6 +57,7 @@ pub struct WatchHub {
     revision: Revision,
     touched: Vec<Arc<WatchQueue>>,
     watchers: u64,
+    lagged: u64,
 }
 
 /// What a subscription asks of the hub.
@@ -132,6 +133,10 @@ impl WatchHub {
             });
         }
         for ((subscriber, watcher), events) in matched {
+            if tidelock_model::planted!(RevisionToldInPieces) {
+                events.into_iter().for_each(|event| self.deliver(subscriber, watcher, vec![event]));
+                continue;
+            }
             self.deliver(subscriber, watcher, events);
         }
     }
@@ -140,18 +145,29 @@ impl WatchHub {
         let Some(subscriber) = self.subscribers.get_mut(&subscriber_id) else { return };
         let Some(watcher) = subscriber.watchers.get_mut(&id) else { return };
         // A watcher may start in the future.
-        events.retain(|event| event.record.meta().modified >= watcher.next);
+        let early = tidelock_model::planted!(FutureWatchToldAtOnce);
+        events.retain(|event| event.record.meta().modified >= watcher.next || early);
         let Some(first) = events.first().map(|event| event.record.meta().modified) else { return };
         if !watcher.live {
             return;
         }
         let notice = WatchNotice::Events { id, revision: self.revision, events };
         if !subscriber.queue.offer(notice) {
+            if tidelock_model::planted!(FullQueueDropsEvents) {
+                return;
+            }
+            self.lagged += 1;
             watcher.live = false;
             subscriber.lagging += 1;
             subscriber.queue.lag(id, lag_of(watcher, first));
         }
         self.touched.push(subscriber.queue.clone());
+    }
+
+    /// How often a watcher fell behind because its queue was full.
+    #[must_use]
+    pub fn lagged(&self) -> u64 {
+        self.lagged
     }
 
     /// Wakes who has something to take. Apart from [`WatchHub::publish`] so that it happens when no
@@ -205,7 +221,7 @@ impl WatchHub {
         }
         subscriber.watchers.insert(id, watcher);
         self.touched.push(subscriber.queue.clone());
-        if !live && next < state.compacted() {
+        if !live && next < state.compacted() && !tidelock_model::planted!(CompactedWatchStaysSilent) {
             self.close(subscriber_id, id, WatchClosed::Compacted { compacted: state.compacted() });
         }
     }
@@ -229,6 +245,7 @@ impl WatchHub {
         let Some(subscriber) = self.subscribers.get_mut(&subscriber_id) else { return };
         let Some(watcher) = subscriber.watchers.get_mut(&id).filter(|watcher| !watcher.live) else { return };
         let (range, previous) = (&watcher.request.range, watcher.request.want_previous);
+        let next = if tidelock_model::planted!(TakenBackOneTooEarly) { Revision(next.0 - 1) } else { next };
         self.touched.push(subscriber.queue.clone());
         let page = match state.events_page(range, next, TAKE_BACK_EVENTS_MAX, previous) {
             Ok(page) => page,
@@ -237,7 +254,7 @@ impl WatchHub {
         let caught_up = page.next > state.revision();
         let notice = WatchNotice::Events { id, revision: self.revision, events: page.events };
         let empty = matches!(&notice, WatchNotice::Events { events, .. } if events.is_empty());
-        if caught_up && (empty || subscriber.queue.offer(notice)) {
+        if caught_up && (empty || tidelock_model::planted!(GapWhenTakenBack) || subscriber.queue.offer(notice)) {
             watcher.live = true;
             watcher.next = page.next;
             subscriber.lagging -= 1;
@@ -252,6 +269,9 @@ impl WatchHub {
     pub fn jumped(&mut self, revision: Revision) {
         let told = self.revision;
         self.revision = revision;
+        if tidelock_model::planted!(WatchersMissTheJump) {
+            return;
+        }
         for subscriber in self.subscribers.values_mut() {
             for (id, watcher) in &mut subscriber.watchers {
                 if watcher.live && watcher.next <= revision {
@@ -271,7 +291,7 @@ fn lag_of(watcher: &Watcher, next: Revision) -> Lag {
 
 impl Subscriber {
     fn tell_progress(&mut self, revision: Revision) {
-        if self.progress_wanted && self.lagging == 0 {
+        if self.progress_wanted && (self.lagging == 0 || tidelock_model::planted!(ProgressWhileLagging)) {
             self.progress_wanted = false;
             self.queue.push(WatchNotice::Progress { revision });
         }

@@ -5,6 +5,7 @@
 #![allow(clippy::unwrap_used)]
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::time::Duration;
 
 use bytes::Bytes;
 use tidelock_model::{
@@ -129,7 +130,8 @@ impl Cluster {
 
     fn expire(&mut self, id: NodeId) {
         let node = self.nodes.get_mut(&id).unwrap();
-        if let Some((term, leases)) = node.applier.tick(100, 300) {
+        node.applier.advance(Duration::from_millis(100), Duration::from_millis(300));
+        if let Some((term, leases)) = node.applier.due() {
             let origin = Origin { node: NodeId(!id.0), boot: 1, number: self.now };
             let bytes = expiry_proposal(origin, term, leases);
             self.step(id, Input::Expire { term, bytes });

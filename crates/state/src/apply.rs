@@ -93,7 +93,7 @@ impl State {
 
     fn apply_proposal(&mut self, term: Term, proposal: Proposal, effects: &mut Effects) -> Applied {
         let Proposal { origin, request, command } = proposal;
-        if !self.requests.admit(origin, self.applied) {
+        if !self.requests.admit(origin, self.applied) && !tidelock_model::planted!(ResentProposalDoneTwice) {
             let result = Err(Refusal::CARRIED_OUT_ALREADY);
             let outcome = Outcome { revision: self.revision, index: self.applied, result };
             return Applied { origin, outcome, duplicate: true };
@@ -117,7 +117,7 @@ impl State {
             Command::LeaseRevoke { id } => self.revoke_lease(id, effects),
             Command::LeaseExpire { term: proposed_in, leases } => {
                 // A deposed leader's view of who renewed is worth nothing.
-                if proposed_in != term {
+                if proposed_in != term && !tidelock_model::planted!(ExpiryByDeposedLeader) {
                     return Err(Refusal::TERM_IS_OVER);
                 }
                 self.expire_leases(&leases, effects);
@@ -166,9 +166,19 @@ impl State {
     fn end_leases(&mut self, ids: &[LeaseId], effects: &mut Effects) {
         let mut keys: Vec<Key> = ids.iter().flat_map(|id| self.leases.keys(*id).cloned()).collect();
         keys.sort_unstable();
+        if tidelock_model::planted!(OrderDependsOnMemory) && self.keyspace.data_bytes() % 2 == 1 {
+            keys.reverse();
+        }
+        if tidelock_model::planted!(LeaseEndLeavesAKey) {
+            keys.pop();
+        }
         let mut revising = Revising::new(self, &mut effects.events);
         for key in &keys {
             self.delete_key(&mut revising, key);
+            if tidelock_model::planted!(LeaseKeysGoOneByOne) {
+                revising.finish(self);
+                revising = Revising::new(self, &mut effects.events);
+            }
         }
         revising.finish(self);
         for id in ids {

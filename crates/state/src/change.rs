@@ -22,7 +22,7 @@ impl<'a> Revising<'a> {
 
     /// Makes the revision the store's, if anything changed.
     pub(crate) fn finish(self, state: &mut State) {
-        if self.next_sub > 0 {
+        if self.next_sub > 0 || tidelock_model::planted!(NoChangeTakesARevision) {
             state.revision = self.revision;
         }
     }
@@ -60,7 +60,9 @@ impl State {
         let key = old.as_ref().map_or(put.key, |old| old.key.clone());
         let old_lease = old_meta.map_or_else(Default::default, |meta| meta.lease);
         if old_lease != lease {
-            self.leases.detach(old_lease, &key);
+            if !tidelock_model::planted!(MovedKeyStaysWithOldLease) {
+                self.leases.detach(old_lease, &key);
+            }
             self.leases.attach(lease, &key);
         }
         if let Some(old) = &old {

@@ -70,7 +70,7 @@ impl State {
         if revision <= self.compacted {
             return Err(Refusal::Compacted { asked: revision, oldest: self.compacted });
         }
-        if revision > self.revision {
+        if revision > self.revision && !tidelock_model::planted!(FutureIsCompacted) {
             return Err(Refusal::FutureRevision { asked: revision, now: self.revision });
         }
         self.compacted = revision;
@@ -78,7 +78,7 @@ impl State {
     }
 
     fn check_watchable(&self, from: Revision) -> Result<(), Refusal> {
-        if from < self.compacted {
+        if from < self.compacted || (tidelock_model::planted!(CompactedRevisionUnwatchable) && from == self.compacted) {
             return Err(Refusal::Compacted { asked: from, oldest: self.compacted });
         }
         Ok(())
@@ -105,7 +105,8 @@ impl State {
         if modified.0.saturating_sub(1) < self.compacted.0 {
             return None;
         }
-        self.keyspace.past_before(&change.key, (modified, 0)).map(|before| before.record.clone())
+        let before = if tidelock_model::planted!(PreviousIsTheEventItself) { modified.next() } else { modified };
+        self.keyspace.past_before(&change.key, (before, 0)).map(|before| before.record.clone())
     }
 }
 

@@ -60,7 +60,8 @@ impl State {
     pub fn begin_snapshot(&self) -> SnapshotHead {
         let mut bytes = vec![HEAD_VERSION];
         let out = &mut bytes;
-        self.applied.encode(out);
+        let ahead = u64::from(tidelock_model::planted!(AppliedAheadOfData));
+        LogIndex(self.applied.0 + ahead).encode(out);
         self.revision.encode(out);
         self.compacted.encode(out);
         self.clock.encode(out);
@@ -73,8 +74,13 @@ impl State {
             put_varint(out, u64::from(lease.ttl_s));
             lease.granted_at.encode(out);
         }
-        self.requests.encode(out);
-        SnapshotHead { index: self.applied, revision: self.revision, keep_from: self.compacted, bytes }
+        if tidelock_model::planted!(SnapshotForgetsRequests) {
+            crate::requests::Requests::new().encode(out);
+        } else {
+            self.requests.encode(out);
+        }
+        let index = LogIndex(self.applied.0 + ahead);
+        SnapshotHead { index, revision: self.revision, keep_from: self.compacted, bytes }
     }
 
     /// The next versions of a snapshot, about `max_bytes` of them. Looks at a bounded number of keys,

@@ -96,7 +96,9 @@ impl State {
         if matches!(&put.value, PutValue::Set(value) if value.len() > VALUE_BYTES_MAX) {
             return Err(Refusal::VALUE_TOO_LARGE);
         }
-        if matches!(put.lease, PutLease::Set(id) if id.is_some() && self.leases.get(id).is_none()) {
+        if matches!(put.lease, PutLease::Set(id) if id.is_some() && self.leases.get(id).is_none())
+            && !tidelock_model::planted!(PutOnDeadLease)
+        {
             return Err(Refusal::LeaseNotFound);
         }
         if put.value == PutValue::Keep || put.lease == PutLease::Keep {
@@ -192,6 +194,7 @@ fn holds_for(compare: &Compare, item: Option<&KeyValue>) -> bool {
     let (actual, expected) = match &compare.target {
         CompareTarget::Version(n) => (meta.map_or(0, |meta| meta.version as i64), *n),
         CompareTarget::Created(n) => (meta.map_or(0, |meta| meta.created.0 as i64), *n),
+        CompareTarget::Modified(n) if meta.is_none() && tidelock_model::planted!(AbsentKeyMatches) => (*n, *n),
         CompareTarget::Modified(n) => (meta.map_or(0, |meta| meta.modified.0 as i64), *n),
         CompareTarget::Lease(n) => (meta.map_or(0, |meta| meta.lease.0), *n),
         CompareTarget::Value(expected) => {

@@ -123,7 +123,7 @@ impl FrameReader {
         }
         let mut frame = self.buffer.split_to(HEADER_BYTES + len).freeze();
         let crc = crc32c::crc32c_append(crc32c::crc32c(&frame[..4]), &frame[HEADER_BYTES..]);
-        if frame[4..HEADER_BYTES] != crc.to_le_bytes() {
+        if frame[4..HEADER_BYTES] != crc.to_le_bytes() && !tidelock_model::planted!(FrameChecksumIgnored) {
             return Err(BrokenLink::Corrupt);
         }
         frame.advance(HEADER_BYTES);

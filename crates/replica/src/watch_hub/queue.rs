@@ -6,11 +6,21 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use tidelock_model::{KeyRange, Revision, WatchNotice, WatcherId};
 
-/// Events that may wait in one subscription.
-const EVENTS_MAX: usize = 4096;
-/// Bytes of keys and values that may wait in one subscription. They are shared with the store, so a
-/// slow reader keeps at most this much alive.
-const BYTES_MAX: usize = 4 << 20;
+/// What may wait in one subscription.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct QueueLimits {
+    /// Events.
+    pub events: usize,
+    /// Bytes of keys and values. They are shared with the store, so a slow reader keeps at most this much
+    /// alive.
+    pub bytes: usize,
+}
+
+impl Default for QueueLimits {
+    fn default() -> QueueLimits {
+        QueueLimits { events: 4096, bytes: 4 << 20 }
+    }
+}
 
 /// What a lagging watcher still has to be told.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -34,6 +44,7 @@ struct Content {
 /// Notices on their way to one subscription, in order, and the watchers that lag behind.
 pub struct WatchQueue {
     content: Mutex<Content>,
+    limits: QueueLimits,
     wake: Box<dyn Fn() + Send + Sync>,
 }
 
@@ -49,8 +60,8 @@ fn weight(notice: &WatchNotice) -> (usize, usize) {
 
 impl WatchQueue {
     /// An empty queue; `wake` is called when there is something to take.
-    pub fn new(wake: impl Fn() + Send + Sync + 'static) -> WatchQueue {
-        WatchQueue { content: Mutex::default(), wake: Box::new(wake) }
+    pub fn new(limits: QueueLimits, wake: impl Fn() + Send + Sync + 'static) -> WatchQueue {
+        WatchQueue { content: Mutex::default(), limits, wake: Box::new(wake) }
     }
 
     fn lock(&self) -> MutexGuard<'_, Content> {
@@ -66,7 +77,7 @@ impl WatchQueue {
     pub(super) fn offer(&self, notice: WatchNotice) -> bool {
         let (events, bytes) = weight(&notice);
         let mut content = self.lock();
-        let fits = content.events + events <= EVENTS_MAX && content.bytes + bytes <= BYTES_MAX;
+        let fits = content.events + events <= self.limits.events && content.bytes + bytes <= self.limits.bytes;
         if content.events > 0 && !fits {
             return false;
         }

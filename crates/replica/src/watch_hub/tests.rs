@@ -16,7 +16,7 @@ const WATCHER: WatcherId = WatcherId(0);
 impl World {
     fn new() -> World {
         let state = State::new();
-        let queue = Arc::new(WatchQueue::new(|| ()));
+        let queue = Arc::new(WatchQueue::new(QueueLimits::default(), || ()));
         let mut hub = WatchHub::new(state.revision());
         hub.control(&state, WatchControl::Subscribe { subscriber: SUBSCRIBER, queue: queue.clone() });
         World { state, hub, queue }

@@ -1,0 +1,98 @@
+//! Writes the history down as it happens, and numbers what it writes.
+
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+
+use tidelock_model::NodeId;
+
+use crate::executor::Clock;
+use crate::history::{History, Notice, Observation, Operation, Request, Stamp, Told, WatchLog};
+
+/// The history being written. Clones write the same one.
+#[derive(Clone)]
+pub struct Recorder(Rc<Recording>);
+
+struct Recording {
+    history: RefCell<History>,
+    order: Cell<u64>,
+    clock: Clock,
+}
+
+impl Recorder {
+    /// An empty history.
+    #[must_use]
+    pub fn new(clock: Clock) -> Recorder {
+        Recorder(Rc::new(Recording { history: RefCell::default(), order: Cell::default(), clock }))
+    }
+
+    /// This moment, after everything recorded so far.
+    #[must_use]
+    pub fn stamp(&self) -> Stamp {
+        let order = self.0.order.get();
+        self.0.order.set(order + 1);
+        Stamp { order, at: self.0.clock.now() }
+    }
+
+    /// Something was seen inside a node.
+    pub fn observe(&self, observation: Observation) {
+        let stamp = self.stamp();
+        self.0.history.borrow_mut().observations.push((stamp, observation));
+    }
+
+    /// Looks at the history, or writes what no client sees.
+    pub fn with<T>(&self, look: impl FnOnce(&mut History) -> T) -> T {
+        look(&mut self.0.history.borrow_mut())
+    }
+
+    /// The history; an empty one is left behind.
+    #[must_use]
+    pub fn finish(&self) -> History {
+        std::mem::take(&mut self.0.history.borrow_mut())
+    }
+
+    /// A client asks. Gives the place of the answer.
+    pub(crate) fn called(&self, client: u32, node: NodeId, request: Request) -> usize {
+        let called = self.stamp();
+        let result = Told::Unknown("not answered yet".to_owned());
+        let operation = Operation { client, node, called, returned: None, request, result };
+        self.with(|history| {
+            history.operations.push(operation);
+            history.operations.len() - 1
+        })
+    }
+
+    /// A client was told.
+    pub(crate) fn returned(&self, place: usize, result: Told) {
+        let returned = Some(self.stamp());
+        self.with(|history| {
+            let operation = &mut history.operations[place];
+            (operation.returned, operation.result) = (returned, result);
+        });
+    }
+
+    /// A client opens a watcher. Gives the place of its log.
+    pub(crate) fn watch_called(&self, log: WatchLog) -> usize {
+        self.with(|history| {
+            history.watches.push(log);
+            history.watches.len() - 1
+        })
+    }
+
+    /// A watcher was told.
+    pub(crate) fn watch_told(&self, place: usize, notice: Notice) {
+        let stamp = self.stamp();
+        self.with(|history| history.watches[place].notices.push((stamp, notice)));
+    }
+
+    /// A watcher is no more.
+    pub(crate) fn watch_closed(&self, place: usize) {
+        let stamp = self.stamp();
+        self.with(|history| history.watches[place].closed = Some(stamp));
+    }
+
+    /// Watchers that are open now.
+    #[must_use]
+    pub fn open_watchers(&self) -> usize {
+        self.with(|history| history.watches.iter().filter(|log| log.closed.is_none()).count())
+    }
+}

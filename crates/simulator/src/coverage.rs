@@ -1,0 +1,233 @@
+//! What a run reached: how often each kind of fault struck and each rare path was taken.
+//!
+//! A simulation that never reached what it is for is green and worth nothing. So every kind of fault and
+//! every rare path has a name here and a least number of times per thousand seeds; a run with less is red
+//! ([`shortfalls`]). Names are constants made in the same place as the requirement, so that what is counted
+//! and what is required cannot differ.
+//!
+//! The minimums are well below what runs usually reach (a third or less), so that a red run means a lost
+//! fault kind and not bad luck.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
+/// Runs of fewer seeds are not judged: rare paths may be missing by chance.
+pub const SEEDS_TO_JUDGE: u64 = 100;
+
+/// Makes the constants and the table of requirements from one list.
+macro_rules! paths {
+    ($($(#[$doc:meta])* $constant:ident = $name:literal, $minimum:literal;)*) => {
+        $($(#[$doc])* pub const $constant: &str = $name;)*
+
+        /// Every name and how often it must be hit in a thousand seeds. With 0 it is only counted.
+        pub const REQUIRED: &[(&str, u64)] = &[$(($constant, $minimum)),*];
+    };
+}
+
+paths! {
+    /// A node was killed.
+    CRASH = "fault: crash", 300;
+    /// A node was killed at one of its disk operations.
+    CRASH_AT_WRITE = "fault: crash-at-write", 200;
+    /// All nodes were killed at once.
+    CRASH_ALL = "fault: crash-all", 100;
+    /// A node was stopped as an operator would.
+    STOP = "fault: stop", 100;
+    /// A node did nothing for a while.
+    PAUSE = "fault: pause", 200;
+    /// A node lost its disk.
+    WIPE = "fault: wipe", 50;
+    /// Some pairs of nodes could not talk.
+    PARTITION = "fault: partition", 300;
+    /// Some pairs of nodes could talk now and then.
+    FLAP = "fault: flap", 100;
+    /// A disk was full.
+    DISK_FULL = "fault: disk-full", 100;
+    /// A disk was slow.
+    DISK_SLOW = "fault: disk-slow", 100;
+    /// A sync failed.
+    SYNC_ERROR = "fault: sync-error", 100;
+    /// A write failed.
+    WRITE_ERROR = "fault: write-error", 100;
+    /// A durable byte changed.
+    BIT_ROT = "fault: bit-rot", 50;
+    /// A durable sector was overwritten by another one.
+    MISDIRECT = "fault: misdirect", 50;
+    /// A node's clock ran at another rate.
+    CLOCK_RATE = "fault: clock-rate", 100;
+    /// A node's wall clock jumped.
+    CLOCK_JUMP = "fault: clock-jump", 100;
+    /// Clients could not reach a node.
+    CLIENTS_CUT_OFF = "fault: clients-cut-off", 100;
+
+    /// A cut around one node, both ways.
+    ISOLATE = "cut: isolate", 100;
+    /// A cut of what one node receives.
+    ONE_WAY_IN = "cut: one-way-in", 50;
+    /// A cut of what one node sends.
+    ONE_WAY_OUT = "cut: one-way-out", 50;
+    /// A cut into two groups.
+    HALVES = "cut: halves", 50;
+    /// A cut into two groups that share one node.
+    BRIDGE = "cut: bridge", 50;
+    /// A cut that leaves each node its neighbours.
+    RING = "cut: ring", 50;
+
+    /// A frame was lost.
+    FRAME_LOST = "network: loss", 10_000;
+    /// A frame arrived twice.
+    FRAME_DUPLICATED = "network: duplicate", 10_000;
+    /// A frame arrived with a wrong bit.
+    FRAME_CORRUPTED = "network: corrupt", 1_000;
+    /// A frame was drawn to arrive before one that was sent earlier.
+    FRAME_REORDERED = "network: reorder", 10_000;
+    /// A frame was held back for longer than usual.
+    FRAME_DELAYED = "network: delay", 10_000;
+    /// A connection broke and the receiver was told.
+    LINK_BROKEN = "network: link broken", 500;
+
+    /// Another node leads than before.
+    LEADER_CHANGE = "path: leader change", 3_000;
+    /// A node took over the snapshot of another.
+    SNAPSHOT_INSTALLED = "path: snapshot install", 300;
+    /// A node took a snapshot.
+    SNAPSHOT_TAKEN = "path: snapshot taken", 3_000;
+    /// A node gave up the oldest part of its log.
+    JOURNAL_TRIMMED = "path: journal trimmed", 1_000;
+    /// A watcher could not keep up and read history.
+    WATCHER_LAGGING = "path: watcher lagging", 100;
+    /// A watcher was ended because its revisions are no longer held.
+    WATCHER_COMPACTED = "path: watcher cancelled by compaction", 100;
+    /// History was compacted while there were watchers.
+    COMPACTION_UNDER_WATCH = "path: compaction under watch", 1_000;
+    /// A lease ran out.
+    LEASE_EXPIRED = "path: lease expired", 500;
+    /// A lease was ended by its client.
+    LEASE_REVOKED = "path: lease revoked", 500;
+    /// A proposal was sent again, to the same leader or another.
+    PROPOSAL_RESENT = "path: proposal resent", 300;
+    /// The members changed.
+    MEMBERSHIP_CHANGED = "path: membership change", 200;
+    /// A learner became a voter.
+    LEARNER_PROMOTED = "path: learner promoted", 50;
+    /// Several members changed in one step, through a joint configuration.
+    JOINT_CHANGE = "path: joint change", 50;
+    /// A node found that its state differs from the others' and stopped. Legal faults never lead there.
+    DIVERGENCE_STOP = "path: divergence stop", 0;
+    /// A node found its disk damaged and refused to start.
+    DAMAGE_REFUSED = "path: node refused damaged disk", 50;
+    /// A node noticed that its disk is full.
+    DISK_FULL_SEEN = "path: disk full seen", 50;
+    /// A node started with what its disk held.
+    RESTART = "path: restart", 1_000;
+    /// A node was killed while a disk operation was under way.
+    CRASH_DURING_IO = "path: crash during io", 200;
+}
+
+/// The counters of one run. Clones count into the same ones.
+#[derive(Clone, Debug, Default)]
+pub struct Coverage(Rc<RefCell<BTreeMap<&'static str, u64>>>);
+
+impl Coverage {
+    /// Counts one.
+    pub fn hit(&self, name: &'static str) {
+        self.add(name, 1);
+    }
+
+    /// Counts several.
+    pub fn add(&self, name: &'static str, times: u64) {
+        if times > 0 {
+            *self.0.borrow_mut().entry(name).or_default() += times;
+        }
+    }
+
+    /// How often it was counted.
+    #[must_use]
+    pub fn get(&self, name: &str) -> u64 {
+        self.0.borrow().get(name).copied().unwrap_or_default()
+    }
+
+    /// Adds all counters to those of other runs.
+    pub fn merge_into(&self, totals: &mut BTreeMap<String, u64>) {
+        for (name, times) in self.0.borrow().iter() {
+            *totals.entry((*name).to_string()).or_default() += times;
+        }
+    }
+
+    /// All counters.
+    #[must_use]
+    pub fn totals(&self) -> BTreeMap<String, u64> {
+        let mut totals = BTreeMap::new();
+        self.merge_into(&mut totals);
+        totals
+    }
+}
+
+/// What was not reached often enough in a run of so many seeds, for people; empty if all was.
+#[must_use]
+pub fn shortfalls(totals: &BTreeMap<String, u64>, seeds: u64) -> Vec<String> {
+    if seeds < SEEDS_TO_JUDGE {
+        return Vec::new();
+    }
+    let mut missing = Vec::new();
+    for (name, per_thousand) in REQUIRED {
+        let required = per_thousand * seeds / 1000;
+        let reached = totals.get(*name).copied().unwrap_or_default();
+        if reached < required {
+            missing.push(format!("{name}: reached {reached} times in {seeds} seeds, at least {required} required"));
+        }
+    }
+    missing
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn enough_for(seeds: u64) -> BTreeMap<String, u64> {
+        REQUIRED.iter().map(|(name, minimum)| ((*name).to_string(), minimum * seeds / 1000)).collect()
+    }
+
+    /// A run that lost one kind of fault must be red, and say which.
+    #[test]
+    fn a_path_that_was_not_reached_is_named() {
+        let mut totals = enough_for(1000);
+        assert_eq!(shortfalls(&totals, 1000), Vec::<String>::new());
+        *totals.get_mut(SNAPSHOT_INSTALLED).unwrap() -= 1;
+        totals.remove(RING);
+        let missing = shortfalls(&totals, 1000);
+        assert_eq!(missing.len(), 2);
+        assert!(missing[0].contains("ring") && missing[1].contains("snapshot install"), "{missing:?}");
+    }
+
+    /// Twice the seeds must reach twice as much; a handful of seeds cannot be judged at all.
+    #[test]
+    fn what_is_required_grows_with_the_seeds() {
+        assert_eq!(shortfalls(&enough_for(1000), 2000).len(), REQUIRED.iter().filter(|(_, least)| *least > 0).count());
+        assert_eq!(shortfalls(&enough_for(200), 200), Vec::<String>::new());
+        assert_eq!(shortfalls(&BTreeMap::new(), SEEDS_TO_JUDGE - 1), Vec::<String>::new());
+        assert_ne!(shortfalls(&BTreeMap::new(), SEEDS_TO_JUDGE), Vec::<String>::new());
+    }
+
+    /// Two paths under one name would hide that one of them is never reached.
+    #[test]
+    fn names_are_unique() {
+        let names: std::collections::BTreeSet<_> = REQUIRED.iter().map(|(name, _)| name).collect();
+        assert_eq!(names.len(), REQUIRED.len());
+    }
+
+    /// The parts of a run count through clones; all of it must arrive in the totals.
+    #[test]
+    fn clones_count_into_the_same_counters() {
+        let coverage = Coverage::default();
+        let clone = coverage.clone();
+        coverage.hit(CRASH);
+        clone.add(CRASH, 2);
+        clone.add(PAUSE, 0);
+        assert_eq!((coverage.get(CRASH), coverage.get(PAUSE)), (3, 0));
+        let mut totals = BTreeMap::from([(CRASH.to_string(), 1)]);
+        coverage.merge_into(&mut totals);
+        assert_eq!(totals, BTreeMap::from([(CRASH.to_string(), 4)]));
+    }
+}

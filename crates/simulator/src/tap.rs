@@ -1,0 +1,148 @@
+//! Sees into the nodes: turns what each of them carries out into the ledger and the observations of the
+//! history. It compares as it writes: two nodes that carry out different changes at one revision are found
+//! here at once.
+
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use tidelock_model::{Event, LogIndex, Members, NodeId, Revision};
+use tidelock_replica::Observer;
+use tidelock_state::{Effects, LeaseChange, State};
+
+use crate::client::Recorder;
+use crate::history::{Change, Kv, Observation};
+
+/// One entry, or one snapshot, as a node carried it out.
+pub(crate) struct Seen {
+    pub(crate) index: LogIndex,
+    pub(crate) revision: Revision,
+    pub(crate) digest: u128,
+    /// Proposals that were recognised as carried out before.
+    pub(crate) duplicates: u64,
+    events: Vec<Event>,
+    leases: Vec<LeaseChange>,
+    members: Option<Members>,
+    pub(crate) installed: bool,
+}
+
+/// What one life of one node carried out and nobody has looked at yet.
+#[derive(Clone, Default)]
+pub(crate) struct Tap(Arc<Mutex<Vec<Seen>>>);
+
+impl Tap {
+    fn push(&self, seen: Seen) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).push(seen);
+    }
+
+    pub(crate) fn take(&self) -> Vec<Seen> {
+        std::mem::take(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+impl Observer for Tap {
+    fn applied(&mut self, state: &State, effects: Option<&Effects>) {
+        self.push(Seen {
+            index: state.applied(),
+            revision: state.revision(),
+            digest: state.digest(),
+            duplicates: effects.map_or(0, |effects| effects.applied.iter().filter(|one| one.duplicate).count() as u64),
+            events: effects.map(|effects| effects.events.clone()).unwrap_or_default(),
+            leases: effects.map(|effects| effects.leases.clone()).unwrap_or_default(),
+            // Only entries without commands change members.
+            members: effects.is_none().then(|| state.members().clone()),
+            installed: false,
+        });
+    }
+
+    fn installed(&mut self, state: &State) {
+        self.push(Seen {
+            index: state.applied(),
+            revision: state.revision(),
+            digest: state.digest(),
+            duplicates: 0,
+            events: Vec::new(),
+            leases: Vec::new(),
+            members: Some(state.members().clone()),
+            installed: true,
+        });
+    }
+}
+
+/// Writes down what was seen, in whichever node it was seen first.
+pub(crate) struct Scribe {
+    recorder: Recorder,
+    granted: BTreeSet<i64>,
+    ended: BTreeSet<i64>,
+}
+
+impl Scribe {
+    pub(crate) fn new(recorder: Recorder) -> Scribe {
+        Scribe { recorder, granted: BTreeSet::new(), ended: BTreeSet::new() }
+    }
+
+    /// Writes one thing down. `Err`: it contradicts what another node, or an earlier life, did.
+    pub(crate) fn write(&mut self, node: NodeId, boot: u64, seen: Seen) -> Result<(), String> {
+        let Seen { index, revision, digest, events, leases, members, .. } = seen;
+        self.recorder.observe(Observation::Applied { node, boot, index, digest, revision });
+        if let Some(members) = members {
+            let voter = |member: &&tidelock_model::Member| member.role == tidelock_model::MemberRole::Voter;
+            let voters = members.by_id.values().filter(voter).map(|member| member.id).collect();
+            self.recorder.observe(Observation::Members { node, index, voters, removed: members.removed });
+        }
+        for change in leases {
+            match change {
+                LeaseChange::Granted { id, ttl_s, .. } if self.granted.insert(id.0) => {
+                    self.recorder.observe(Observation::LeaseGranted { lease: id.0, ttl_s: i64::from(ttl_s) });
+                }
+                LeaseChange::Ended { id } if self.ended.insert(id.0) => {
+                    // The revision of this very lease's end: several may end in one entry.
+                    let owned = |event: &&Event| event.previous.as_ref().is_some_and(|was| was.meta().lease == id);
+                    let own = events.iter().filter(owned).map(|event| event.record.meta().modified).max();
+                    let revision = own.unwrap_or(revision);
+                    self.recorder.observe(Observation::LeaseEnded { lease: id.0, revision });
+                }
+                LeaseChange::Granted { .. } | LeaseChange::Ended { .. } => {}
+            }
+        }
+        self.write_changes(node, &events)
+    }
+
+    fn write_changes(&self, node: NodeId, events: &[Event]) -> Result<(), String> {
+        let mut rest = events;
+        while let Some(first) = rest.first() {
+            let revision = first.record.meta().modified;
+            let count = rest.iter().take_while(|event| event.record.meta().modified == revision).count();
+            let (same, after) = rest.split_at(count);
+            let changes: Vec<Change> = same.iter().map(change).collect();
+            let number = i64::try_from(revision.0).unwrap_or(i64::MAX);
+            let differs = self.recorder.with(|history| match history.ledger.changes.get(&number) {
+                Some(known) if *known != changes => Some(format!("{known:?}")),
+                Some(_) => None,
+                None => {
+                    history.ledger.changes.insert(number, changes.clone());
+                    None
+                }
+            });
+            if let Some(known) = differs {
+                return Err(format!("node {node} changed {changes:?} at revision {number}, others {known}"));
+            }
+            rest = after;
+        }
+        Ok(())
+    }
+}
+
+fn change(event: &Event) -> Change {
+    let key = String::from_utf8_lossy(event.key.name()).into_owned();
+    let meta = event.record.meta();
+    let signed = |number: u64| i64::try_from(number).unwrap_or(i64::MAX);
+    let became = (!event.record.is_tombstone()).then(|| Kv {
+        key: key.clone(),
+        value: String::from_utf8_lossy(event.record.value()).into_owned(),
+        created: signed(meta.created.0),
+        modified: signed(meta.modified.0),
+        version: signed(meta.version),
+        lease: meta.lease.0,
+    });
+    Change { key, became }
+}

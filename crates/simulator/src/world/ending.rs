@@ -1,0 +1,157 @@
+//! The end of a run: everything is healed, the cluster must come to itself within a bound, and what happened
+//! is judged.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write as _;
+
+use super::{Event, World};
+use crate::check::{self, Violation};
+use crate::coverage;
+use crate::history::{History, Micros, Observation, Request, Told};
+use crate::machine::Fate;
+use crate::plan::{MILLISECOND, Plan, SECOND};
+
+/// How long clients go on after everything was healed.
+const GO_ON: Micros = 3 * SECOND;
+/// How long watchers are given at the very end.
+const LAST_EVENTS: Micros = 2_500 * MILLISECOND;
+/// How often it is looked whether everybody is done.
+const LOOK_EVERY: Micros = 100 * MILLISECOND;
+
+/// What came of a run.
+pub struct Outcome {
+    /// The plan it followed.
+    pub plan: Plan,
+    /// What must not have happened.
+    pub violations: Vec<Violation>,
+    /// Over everything that happened, in order.
+    pub trace_hash: u128,
+    /// How much happened.
+    pub events: u64,
+    /// Virtual time that passed.
+    pub simulated: Micros,
+    /// What was reached, how often.
+    pub coverage: BTreeMap<String, u64>,
+    /// Requests asked, and answered with certainty.
+    pub operations: (u64, u64),
+    /// Lines for people, if they were kept.
+    pub lines: Vec<String>,
+}
+
+impl World {
+    pub(super) fn heal_and_judge(mut self) -> Outcome {
+        self.heal();
+        let deadline = self.now() + self.plan.healing;
+        self.live_until(self.now() + GO_ON);
+        self.setup.stop();
+        self.wait_for_clients(deadline);
+        self.setup.last_look();
+        self.wait_for_clients(deadline);
+        self.live_until(self.now() + LAST_EVENTS);
+        if self.setup.working() > 0 {
+            let message = format!("{} clients got no answer long after everything was healed", self.setup.working());
+            self.violate("liveness", "healing", message);
+        }
+        self.judge()
+    }
+
+    fn heal(&mut self) {
+        let now = self.now();
+        self.trace.numbers(now, None, "healed", &[]);
+        self.network.heal_all();
+        let nodes: Vec<_> = self.machines.keys().copied().collect();
+        for node in nodes {
+            self.with(node, |machine| machine.disk.heal());
+            self.with(node, |machine| machine.slow = 1);
+            self.doors.block(node, false);
+            if self.machines[&node].paused {
+                self.resume(node);
+            }
+            if let Fate::Down { .. } = self.machines[&node].fate
+                && self.machines[&node].life.is_none()
+            {
+                self.with(node, |machine| machine.fate = Fate::Down { until: now });
+                self.after(MILLISECOND, Event::Start(node));
+            }
+        }
+        let stamp = self.recorder.stamp();
+        let (drift, election) = (self.plan.clock_drift_permille(), 2 * self.plan.timing.election());
+        self.recorder.with(|history| {
+            history.bounds.healed = Some(stamp);
+            history.bounds.clock_drift_permille = drift;
+            history.bounds.election = election;
+        });
+    }
+
+    fn wait_for_clients(&mut self, deadline: Micros) {
+        while self.setup.working() > 0 && self.now() < deadline {
+            self.live_until(self.now() + LOOK_EVERY);
+        }
+    }
+
+    fn judge(mut self) -> Outcome {
+        // A founder on a new disk takes no part any more; whether it noticed depends on whom it can still reach.
+        for machine in self.machines.values().filter(|machine| machine.wiped && machine.life.is_some()) {
+            self.recorder.observe(Observation::Stopped { node: machine.id, why: "on a new disk".to_owned() });
+        }
+        let ended = self.recorder.stamp();
+        self.recorder.with(|history| history.bounds.ended = Some(ended));
+        let history = self.recorder.finish();
+        self.count(&history);
+        self.judge_removals(&history);
+        self.trace_history(&history);
+        let mut violations = std::mem::take(&mut self.violations);
+        violations.extend(check::all(&history));
+        let certain = |told: &Told| matches!(told, Told::Answer(_) | Told::Error(_));
+        let answered = history.operations.iter().filter(|operation| certain(&operation.result)).count();
+        Outcome {
+            trace_hash: self.trace.hash(),
+            events: self.trace.events(),
+            simulated: self.clock.now(),
+            coverage: self.coverage.totals(),
+            operations: (history.operations.len() as u64, answered as u64),
+            lines: self.trace.lines().map(str::to_owned).collect(),
+            violations,
+            plan: self.plan,
+        }
+    }
+
+    /// M1: who stopped because it was removed must have been.
+    fn judge_removals(&mut self, history: &History) {
+        let mut removed = BTreeSet::new();
+        for (_, observation) in &history.observations {
+            if let Observation::Members { removed: some, .. } = observation {
+                removed.extend(some.iter().copied());
+            }
+        }
+        for node in std::mem::take(&mut self.said_removed).difference(&removed) {
+            self.violate("M1", "removed", format!("node {node} stopped as removed, and nobody ever removed it"));
+        }
+    }
+
+    fn count(&self, history: &History) {
+        let revoked = history.operations.iter().filter_map(|operation| match operation.request {
+            Request::Revoke { lease } => Some(lease),
+            _ => None,
+        });
+        let revoked: BTreeSet<i64> = revoked.collect();
+        for (_, observation) in &history.observations {
+            if let Observation::LeaseEnded { lease, .. } = observation {
+                let how = if revoked.contains(lease) { coverage::LEASE_REVOKED } else { coverage::LEASE_EXPIRED };
+                self.coverage.hit(how);
+            }
+        }
+    }
+
+    /// What clients were told is part of what must be the same in two runs.
+    fn trace_history(&mut self, history: &History) {
+        let mut text = String::new();
+        for operation in &history.operations {
+            text.clear();
+            let _ = write!(text, "{:?} {:?} {:?}", operation.called, operation.returned, operation.result);
+            self.trace.event(operation.called.at, Some(operation.node), "asked", text.as_bytes(), || {
+                format!("client {}: {:?} -> {:?}", operation.client, operation.request, operation.result)
+            });
+        }
+    }
+}

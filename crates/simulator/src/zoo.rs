@@ -1,0 +1,294 @@
+//! `cargo xtask zoo`: wakes each planted bug in turn and shows which seed finds it, and by what.
+//!
+//! A bug is awake in a whole process, so each has a process of its own: this program again, with `--bug`. A process
+//! that dies has found its bug too; the seed is the last one it said it would begin ([`BEGINS`]).
+//!
+//! At the end as many seeds as the best hidden bug needed are run with no bug awake. They must find nothing,
+//! or what found the bugs may have been a false alarm.
+
+use std::io::{BufRead as _, BufReader, Read as _};
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitStatus, Stdio};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use clap::Args;
+
+use tidelock_model::zoo::Bug;
+use tidelock_simulator::campaign::{Failure, Report};
+
+use crate::Result;
+
+/// How a line begins that names the seed that begins.
+pub(crate) const BEGINS: &str = "begins: ";
+/// How the line begins that says what was found; its parts are divided by tabs.
+const FOUND: &str = "found: ";
+/// Between these the table stands in the documentation.
+const MARKERS: (&str, &str) = ("<!-- zoo:begin -->", "<!-- zoo:end -->");
+/// Bytes of a message that are shown: the rest is in the trace.
+const MESSAGE_SHOWN: usize = 160;
+/// Bytes of what a dying process says that are read.
+const LAST_WORDS_MAX: u64 = 64 << 10;
+
+#[derive(Args)]
+pub(crate) struct Options {
+    /// Seeds to try for each bug
+    #[arg(long, value_name = "NUMBER", default_value_t = 1000, value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
+    max_seeds: u64,
+    /// The first of them
+    #[arg(long, value_name = "SEED", default_value_t = 1)]
+    from: u64,
+    /// Bugs at a time, each on one core
+    #[arg(long, value_name = "NUMBER", default_value_t = 2)]
+    parallel: usize,
+    /// Only these
+    #[arg(long, value_name = "NAMES", value_delimiter = ',')]
+    bugs: Vec<String>,
+    /// Put the table into docs/internals/simulation.md
+    #[arg(long, conflicts_with = "bugs")]
+    write_docs: bool,
+}
+
+/// What came of one bug.
+#[derive(Clone, Debug, Default)]
+struct Hunt {
+    bug: &'static str,
+    seed: Option<u64>,
+    tried: u64,
+    finder: String,
+    message: String,
+    took: Duration,
+}
+
+/// The line that tells this program's parent what was found.
+pub(crate) fn found(failure: &Failure, report: &Report) -> String {
+    let one_line = |text: &str| text.replace(['\t', '\n'], " ");
+    let finders = failure.violations.iter().map(|violation| format!("{} {}", violation.invariant, violation.checker));
+    let mut distinct: Vec<String> = Vec::new();
+    for finder in finders {
+        if !distinct.contains(&finder) {
+            distinct.push(finder);
+        }
+    }
+    let message = failure.violations.first().map_or(String::new(), |violation| one_line(&violation.message));
+    let (seed, tried) = (failure.seed, report.seeds);
+    format!("{FOUND}{seed}\t{tried}\t{}\t{message}", distinct.join(", "))
+}
+
+/// Hunts all bugs that were asked for; whether all were found and nothing else.
+pub(crate) fn run(options: &Options) -> Result<bool> {
+    let known: Vec<&'static str> = Bug::ALL.iter().map(|(name, _)| *name).collect();
+    if let Some(unknown) = options.bugs.iter().find(|name| !known.contains(&name.as_str())) {
+        return Err(format!("there is no bug {unknown:?}; there are: {}", known.join(", ")));
+    }
+    let asked = |name: &&'static str| options.bugs.is_empty() || options.bugs.iter().any(|bug| bug == name);
+    let bugs: Vec<&'static str> = known.into_iter().filter(asked).collect();
+    let hunts = hunt_all(&bugs, options)?;
+    let table = table(&hunts);
+    println!("\n{table}");
+    let missed: Vec<&str> = hunts.iter().filter(|hunt| hunt.seed.is_none()).map(|hunt| hunt.bug).collect();
+    if !missed.is_empty() {
+        println!("NOT FOUND within {} seeds: {}", options.max_seeds, missed.join(", "));
+    }
+    let clean = without_bugs(&hunts, options)?;
+    if options.write_docs {
+        let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/internals/simulation.md");
+        write_between_markers(&file, &table)?;
+    }
+    Ok(missed.is_empty() && clean)
+}
+
+fn hunt_all(bugs: &[&'static str], options: &Options) -> Result<Vec<Hunt>> {
+    let next = AtomicUsize::new(0);
+    let hunts: Mutex<Vec<Option<Result<Hunt>>>> = Mutex::new(vec![None; bugs.len()]);
+    thread::scope(|scope| {
+        for _ in 0..options.parallel.clamp(1, bugs.len().max(1)) {
+            scope.spawn(|| {
+                loop {
+                    let place = next.fetch_add(1, Ordering::Relaxed);
+                    let Some(bug) = bugs.get(place) else { return };
+                    let hunt = hunt(bug, options);
+                    if let Ok(hunt) = &hunt {
+                        println!("{}", line(hunt));
+                    }
+                    hunts.lock().unwrap_or_else(PoisonError::into_inner)[place] = Some(hunt);
+                }
+            });
+        }
+    });
+    hunts.into_inner().unwrap_or_else(PoisonError::into_inner).into_iter().flatten().collect()
+}
+
+fn hunt(bug: &'static str, options: &Options) -> Result<Hunt> {
+    let began = Instant::now();
+    let (seeds, from) = (options.max_seeds.to_string(), options.from.to_string());
+    let mut command = this_program()?;
+    command.args(["--bug", bug, "--seeds", &seeds, "--from", &from, "--threads", "1", "--tell"]);
+    let (told, last_words, status) = listen(command)?;
+    let mut hunt = Hunt { bug, took: began.elapsed(), ..Hunt::default() };
+    match told {
+        Told { found: Some(found), .. } => read_found(&found, &mut hunt)?,
+        _ if status.success() => hunt.tried = options.max_seeds,
+        Told { begun: Some(seed), .. } => {
+            hunt.seed = Some(seed);
+            hunt.tried = seed.saturating_sub(options.from) + 1;
+            hunt.finder = format!("the process ended ({status})");
+            hunt.message =
+                last_words.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or_default().to_string();
+        }
+        _ => return Err(format!("{bug}: the process ended before its first seed ({status}): {last_words}")),
+    }
+    Ok(hunt)
+}
+
+/// What a process said on its standard output.
+#[derive(Default)]
+struct Told {
+    begun: Option<u64>,
+    found: Option<String>,
+}
+
+fn listen(mut command: Command) -> Result<(Told, String, ExitStatus)> {
+    let failed = |error: std::io::Error| format!("running the simulator: {error}");
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().map_err(failed)?;
+    let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
+    // Read beside the other one, so that neither fills up while nobody looks.
+    let last_words = thread::spawn(move || {
+        let mut text = Vec::new();
+        let Some(mut stderr) = stderr else { return text };
+        let _ = stderr.by_ref().take(LAST_WORDS_MAX).read_to_end(&mut text);
+        let _ = std::io::copy(&mut stderr, &mut std::io::sink());
+        text
+    });
+    let mut told = Told::default();
+    for line in stdout.into_iter().flat_map(|stdout| BufReader::new(stdout).lines()) {
+        let line = line.map_err(failed)?;
+        if let Some(seed) = line.strip_prefix(BEGINS) {
+            told.begun = seed.parse().ok();
+        } else if let Some(found) = line.strip_prefix(FOUND) {
+            told.found = Some(found.to_string());
+        }
+    }
+    let status = child.wait().map_err(failed)?;
+    let last_words = last_words.join().unwrap_or_default();
+    Ok((told, String::from_utf8_lossy(&last_words).into_owned(), status))
+}
+
+fn read_found(line: &str, hunt: &mut Hunt) -> Result<()> {
+    let mut parts = line.splitn(4, '\t');
+    let mut part = || parts.next().ok_or_else(|| format!("{}: cannot read {line:?}", hunt.bug));
+    let (seed, tried, finder, message) = (part()?, part()?, part()?, part()?);
+    hunt.seed = Some(seed.parse().map_err(|_| format!("{}: {seed:?} is no seed", hunt.bug))?);
+    hunt.tried = tried.parse().map_err(|_| format!("{}: {tried:?} is no number", hunt.bug))?;
+    (hunt.finder, hunt.message) = (finder.to_string(), message.to_string());
+    Ok(())
+}
+
+/// This program as it was started, even if a new build took its place meanwhile.
+fn this_program() -> Result<Command> {
+    let running = Path::new("/proc/self/exe");
+    let path: PathBuf = match running.exists() {
+        true => running.to_path_buf(),
+        false => std::env::current_exe().map_err(|error| format!("looking for this program: {error}"))?,
+    };
+    Ok(Command::new(path))
+}
+
+/// Runs the seeds that found the bugs with none awake.
+fn without_bugs(hunts: &[Hunt], options: &Options) -> Result<bool> {
+    let Some(most) = hunts.iter().filter(|hunt| hunt.seed.is_some()).map(|hunt| hunt.tried).max() else {
+        return Ok(true);
+    };
+    let (seeds, from) = (most.to_string(), options.from.to_string());
+    let mut command = this_program()?;
+    command.args(["--seeds", &seeds, "--from", &from, "--tell"]);
+    let (told, last_words, status) = listen(command)?;
+    match told.found {
+        None if told.begun.is_some() && status.code().is_some() => {
+            println!("the same {most} seeds without a bug find nothing");
+            Ok(true)
+        }
+        found => {
+            println!("BUT without any bug: {} {last_words}", found.unwrap_or_else(|| status.to_string()));
+            Ok(false)
+        }
+    }
+}
+
+fn line(hunt: &Hunt) -> String {
+    let seconds = hunt.took.as_secs_f64();
+    match hunt.seed {
+        Some(seed) => {
+            let (bug, tried, finder) = (hunt.bug, hunt.tried, &hunt.finder);
+            format!("{bug:<36} seed {seed} ({tried} tried, {seconds:.1} s): {finder}: {}", shortened(&hunt.message))
+        }
+        None => format!("{:<36} NOT FOUND ({} tried, {seconds:.1} s)", hunt.bug, hunt.tried),
+    }
+}
+
+fn shortened(message: &str) -> String {
+    let end = message.char_indices().map(|(at, _)| at).find(|at| *at >= MESSAGE_SHOWN);
+    end.map_or(message.to_string(), |end| format!("{}...", &message[..end]))
+}
+
+/// The table for people and for the documentation.
+fn table(hunts: &[Hunt]) -> String {
+    let mut text = String::from("| Bug | Found by | Seed | Seeds tried | Time |\n| --- | --- | --- | --- | --- |\n");
+    for hunt in hunts {
+        let seed = hunt.seed.map_or("not found".to_string(), |seed| seed.to_string());
+        let (bug, finder, tried, seconds) = (hunt.bug, &hunt.finder, hunt.tried, hunt.took.as_secs_f64());
+        text.push_str(&format!("| `{bug}` | {finder} | {seed} | {tried} | {seconds:.1} s |\n"));
+    }
+    text
+}
+
+fn write_between_markers(file: &Path, table: &str) -> Result<()> {
+    let wrong = |error: std::io::Error| format!("{}: {error}", file.display());
+    let text = std::fs::read_to_string(file).map_err(wrong)?;
+    let changed = between_markers(&text, table).ok_or_else(|| {
+        let (begin, end) = MARKERS;
+        format!("{}: there must be one {begin} and behind it one {end}", file.display())
+    })?;
+    std::fs::write(file, changed).map_err(wrong)
+}
+
+fn between_markers(text: &str, table: &str) -> Option<String> {
+    let (before, rest) = text.split_once(MARKERS.0)?;
+    let (_, after) = rest.split_once(MARKERS.1)?;
+    Some(format!("{before}{}\n{table}{}{after}", MARKERS.0, MARKERS.1))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn hunted() -> Hunt {
+        let mut hunt = Hunt { bug: "a-bug", ..Hunt::default() };
+        read_found("17\t4\tR2 durable, L1 lease_early\tlost: a", &mut hunt).unwrap();
+        hunt
+    }
+
+    /// The table is written by a machine into a page that people wrote: it must leave the rest alone, and say
+    /// the same when written twice.
+    #[test]
+    fn the_table_stands_between_its_markers_and_nowhere_else() {
+        let page = format!("above\n{}\nold\n{}\nbelow\n", MARKERS.0, MARKERS.1);
+        let once = between_markers(&page, &table(&[hunted()])).unwrap();
+        assert!(once.starts_with("above\n") && once.ends_with("\nbelow\n") && !once.contains("old"), "{once}");
+        assert!(once.contains("| `a-bug` | R2 durable, L1 lease_early | 17 | 4 | 0.0 s |"), "{once}");
+        assert_eq!(between_markers(&once, &table(&[hunted()])).unwrap(), once);
+        assert_eq!(between_markers("no markers", "x"), None);
+    }
+
+    /// A bug that was missed must be seen at a glance.
+    #[test]
+    fn a_bug_that_was_not_found_says_so() {
+        let missed = Hunt { bug: "hidden", tried: 1000, ..Hunt::default() };
+        assert!(line(&missed).contains("NOT FOUND (1000 tried"));
+        assert!(table(&[missed]).contains("| not found | 1000 |"));
+        assert!(read_found("x\t1\ty\tz", &mut Hunt::default()).is_err());
+        assert!(read_found("1\t1", &mut Hunt::default()).is_err());
+    }
+}

@@ -1,0 +1,23 @@
+//! Seeds that once failed, each with the mistake it found. They must never fail again.
+//!
+//! To add one: take the command that `cargo xtask sim --seed S --minimise` prints, put its seed and the options behind
+//! it here, and say in a few words what was wrong; the whole story goes to `docs/bugs.md`. Check that the line fails
+//! without the fix. A later change to how plans are drawn makes a seed mean another run: the line then guards
+//! less than it did, so the fix has a test of its own as well.
+
+use tidelock_simulator::arguments;
+use tidelock_simulator::campaign::{replay_command, run_seed};
+
+/// Seed, options, what was wrong.
+const PINNED: &[(u64, &str, &str)] = &[];
+
+/// What was found once was real for some user; found again it would be a mistake made twice.
+#[test]
+fn seeds_that_once_failed_are_clean() {
+    for (seed, options, what) in PINNED {
+        let overrides = arguments::parse(options).expect("options as the simulator prints them");
+        let result = run_seed(*seed, &overrides, false).expect("names as the simulator prints them");
+        let command = replay_command(*seed, &overrides, None);
+        assert_eq!(result.violations, [], "again: {what}; replay it: {command}");
+    }
+}
