@@ -2,7 +2,11 @@
 //!
 //! Package, message and field names and numbers are exactly those of etcd 3.7, so that unmodified
 //! clients talk to us. Nothing of ours is in here: what the messages mean is `face-etcd`'s business.
-//! Not here yet: Auth and RangeStream.
+//! Not here yet: Auth.
+
+/// Everything `proto/` says, as an encoded `FileDescriptorSet`: for translating messages whose type is
+/// known only at run time.
+pub const FILE_DESCRIPTOR_SET: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/descriptors.bin"));
 
 /// Keys with their versions, and events.
 pub mod mvccpb {
@@ -16,6 +20,27 @@ pub mod etcdserverpb {
     // Generated: the meaning of each field is in `proto/rpc.proto`, and its style is the generator's.
     #![allow(missing_docs, unreachable_pub, rust_2018_idioms, clippy::all, clippy::pedantic)]
     tonic::include_proto!("etcdserverpb");
+}
+
+/// Locks that the server waits for.
+pub mod v3lockpb {
+    // Generated: the meaning of each field is in `proto/lock.proto`, and its style is the generator's.
+    #![allow(missing_docs, unreachable_pub, rust_2018_idioms, clippy::all, clippy::pedantic)]
+    tonic::include_proto!("v3lockpb");
+}
+
+/// Elections that the server waits for.
+pub mod v3electionpb {
+    // Generated: the meaning of each field is in `proto/election.proto`, and its style is the generator's.
+    #![allow(missing_docs, unreachable_pub, rust_2018_idioms, clippy::all, clippy::pedantic)]
+    tonic::include_proto!("v3electionpb");
+}
+
+/// Whether a server can serve, as all of gRPC asks it.
+pub mod healthpb {
+    // Generated: the meaning of each field is in `proto/health.proto`, and its style is the generator's.
+    #![allow(missing_docs, unreachable_pub, rust_2018_idioms, clippy::all, clippy::pedantic)]
+    tonic::include_proto!("grpc.health.v1");
 }
 
 #[cfg(test)]

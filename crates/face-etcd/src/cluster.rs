@@ -1,6 +1,9 @@
 //! Who is in the cluster. Members' peer addresses are `host:port` with us and URLs with etcd.
+//!
+//! Whether a change is safe is judged by the leader below. Two things are etcd's and judged here: how many
+//! learners there may be, and the words for a change that would cost the majority.
 
-use tidelock_coordinator::Consistency;
+use tidelock_coordinator::{Consistency, MemberError};
 use tidelock_etcd_api::etcdserverpb::cluster_server::Cluster;
 use tidelock_etcd_api::etcdserverpb::{
     Member as WireMember, MemberAddRequest, MemberAddResponse, MemberListRequest, MemberListResponse,
@@ -8,7 +11,7 @@ use tidelock_etcd_api::etcdserverpb::{
     MemberUpdateResponse,
 };
 use tidelock_model::limits::{MEMBER_TEXT_BYTES_MAX, MEMBER_URLS_MAX};
-use tidelock_model::{Member, MemberChange, MemberRole, NodeId, Query, QueryAnswer};
+use tidelock_model::{Member, MemberChange, MemberRole, Members, NodeId, Query, QueryAnswer};
 use tonic::{Request, Response, Status};
 
 use crate::error_map::FaceError;
@@ -62,11 +65,51 @@ pub fn wire_member(member: &Member) -> WireMember {
     }
 }
 
+/// Why a change that would cost the majority is refused, in etcd's words: members that never started cannot
+/// be counted on, members that did are unreachable now.
+#[must_use]
+pub fn majority_error(members: &[Member], change: &MemberChange) -> FaceError {
+    let by_id = members.iter().map(|member| (member.id, member.clone())).collect();
+    let mut after = Members { by_id, removed: Vec::new() };
+    after.apply(change);
+    let voters = after.by_id.values().filter(|member| member.role == MemberRole::Voter);
+    let (started, all) = voters.fold((0, 0), |(started, all), voter| {
+        // The name is told by the member itself when it starts.
+        (started + usize::from(!voter.name.is_empty()), all + 1)
+    });
+    if started < all / 2 + 1 { FaceError::MemberNotEnoughStarted } else { FaceError::Unhealthy }
+}
+
+/// Whether one more learner would be one too many.
+#[must_use]
+pub fn adds_learner_too_many(members: &[Member], change: &MemberChange, learners_max: usize) -> bool {
+    let is_learner = |member: &&Member| member.role == MemberRole::Learner;
+    matches!(change, MemberChange::Add(member) if is_learner(&member))
+        && members.iter().filter(is_learner).count() >= learners_max
+}
+
 impl Services {
     async fn change(&self, change: MemberChange) -> Result<Vec<WireMember>, FaceError> {
         self.refuse_on_learner()?;
-        let members = self.coordinator.change_members(change).await?;
-        Ok(members.iter().map(wire_member).collect())
+        if matches!(change, MemberChange::Add(_)) {
+            // Two operators at the same moment could get one more in: a learner does no harm.
+            let members = self.members(Consistency::Linearizable).await?;
+            if adds_learner_too_many(&members, &change, self.config.limits.learners_max) {
+                return Err(FaceError::TooManyLearners);
+            }
+        }
+        match self.coordinator.change_members(change.clone()).await {
+            Ok(members) => Ok(members.iter().map(wire_member).collect()),
+            Err(MemberError::WouldLoseQuorum) => Err(majority_error(&self.members(Consistency::Local).await?, &change)),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    async fn members(&self, consistency: Consistency) -> Result<Vec<Member>, FaceError> {
+        match self.read(Query::Members, consistency).await? {
+            QueryAnswer::Members { members, .. } => Ok(members),
+            _ => Err(MISMATCH),
+        }
     }
 }
 
@@ -104,9 +147,7 @@ impl Cluster for Services {
         self.refuse_on_learner()?;
         let linearizable = request.into_inner().linearizable;
         let consistency = if linearizable { Consistency::Linearizable } else { Consistency::Local };
-        let answer = self.read(Query::Members, consistency).await?;
-        let QueryAnswer::Members { members, .. } = answer else { return Err(MISMATCH.into()) };
-        let members = members.iter().map(wire_member).collect();
+        let members = self.members(consistency).await?.iter().map(wire_member).collect();
         Ok(Response::new(MemberListResponse { header: Some(self.headers.without_revision()), members }))
     }
 
@@ -135,6 +176,42 @@ mod tests {
         let MemberChange::Add(member) = add_to_change(&request, NodeId(9)).unwrap() else { panic!("not an addition") };
         let wire = wire_member(&member);
         assert_eq!((wire.id, wire.is_learner, wire.peer_ur_ls), (9, true, vec!["http://c:1".to_owned()]));
+    }
+
+    fn member(id: u64, name: &str, role: MemberRole) -> Member {
+        Member { id: NodeId(id), name: name.into(), peer_addresses: vec![], client_urls: vec![], role }
+    }
+
+    /// Operators do different things about a member they forgot to start and one they cannot reach.
+    #[test]
+    fn members_that_never_started_are_told_from_those_out_of_reach() {
+        let voter = |id, name| member(id, name, MemberRole::Voter);
+        let add = MemberChange::Add(voter(9, ""));
+        let two_of_three = [voter(1, "a"), voter(2, "b"), voter(3, "")];
+        assert_eq!(majority_error(&two_of_three, &add), FaceError::MemberNotEnoughStarted);
+        let three = [voter(1, "a"), voter(2, "b"), voter(3, "c")];
+        assert_eq!(majority_error(&three, &add), FaceError::Unhealthy);
+        assert_eq!(majority_error(&three, &MemberChange::Remove(NodeId(3))), FaceError::Unhealthy);
+        assert_eq!(majority_error(&two_of_three, &MemberChange::Remove(NodeId(2))), FaceError::MemberNotEnoughStarted);
+        // The last member cannot leave.
+        assert_eq!(
+            majority_error(&[voter(1, "a")], &MemberChange::Remove(NodeId(1))),
+            FaceError::MemberNotEnoughStarted
+        );
+    }
+
+    /// Every learner is sent everything by the leader: etcd's operators rely on being kept to one.
+    #[test]
+    fn a_second_learner_is_one_too_many() {
+        let [learner, voter] = [MemberRole::Learner, MemberRole::Voter].map(|role| member(9, "", role));
+        let voters = [member(1, "a", MemberRole::Voter)];
+        let with_learner = [member(1, "a", MemberRole::Voter), member(2, "", MemberRole::Learner)];
+        let too_many =
+            |members: &[Member], added: &Member| adds_learner_too_many(members, &MemberChange::Add(added.clone()), 1);
+        assert!(!too_many(&voters, &learner));
+        assert!(too_many(&with_learner, &learner));
+        assert!(!too_many(&with_learner, &voter));
+        assert!(!adds_learner_too_many(&with_learner, &MemberChange::Promote(NodeId(2)), 1));
     }
 
     /// An address that nobody can reach would cost the cluster a vote.

@@ -1,5 +1,7 @@
 //! What can be set about this face. Defaults are etcd's, so that clients tuned for it feel at home.
 
+use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// Bytes a message may have beyond [`Limits::request_bytes`] before it is refused unread: room for
@@ -21,11 +23,19 @@ pub struct Limits {
     pub lease_ttl_min_s: u32,
     /// Most watchers on one watch stream.
     pub watchers_per_stream: usize,
+    /// Most learners that MemberAdd lets in (`--max-learners`).
+    pub learners_max: usize,
 }
 
 impl Default for Limits {
     fn default() -> Limits {
-        Limits { request_bytes: 1_572_864, txn_ops: 128, lease_ttl_min_s: 2, watchers_per_stream: 10_000 }
+        Limits {
+            request_bytes: 1_572_864,
+            txn_ops: 128,
+            lease_ttl_min_s: 2,
+            watchers_per_stream: 10_000,
+            learners_max: 1,
+        }
     }
 }
 
@@ -36,6 +46,36 @@ impl Limits {
         self.request_bytes + MESSAGE_OVERHEAD_BYTES
     }
 }
+
+/// What a scrape of `/metrics` gets: made by whoever knows the whole process, asked anew each time.
+#[derive(Clone)]
+pub struct MetricsText(Arc<dyn Fn() -> String + Send + Sync>);
+
+impl MetricsText {
+    /// From a function that writes Prometheus' text format. It must not block.
+    pub fn new(text: impl Fn() -> String + Send + Sync + 'static) -> MetricsText {
+        MetricsText(Arc::new(text))
+    }
+
+    pub(crate) fn text(&self) -> String {
+        (self.0)()
+    }
+}
+
+impl fmt::Debug for MetricsText {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("MetricsText")
+    }
+}
+
+/// The same function, not functions that say the same.
+impl PartialEq for MetricsText {
+    fn eq(&self, other: &MetricsText) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+}
+
+impl Eq for MetricsText {}
 
 /// Everything that can be set about this face.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -57,6 +97,8 @@ pub struct FaceConfig {
     pub drain: Duration,
     /// What `Status` tells as the space quota, in bytes. Nothing is enforced by it.
     pub quota_bytes: i64,
+    /// What `/metrics` answers; nothing is served there without it.
+    pub metrics: Option<MetricsText>,
 }
 
 impl Default for FaceConfig {
@@ -70,6 +112,7 @@ impl Default for FaceConfig {
             ping_timeout: Duration::from_secs(20),
             drain: Duration::from_secs(5),
             quota_bytes: 2 * 1024 * 1024 * 1024,
+            metrics: None,
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Range, Put, DeleteRange and Compact; transactions are in `txn.rs`.
+//! Range, Put, DeleteRange and Compact; transactions are in `txn.rs`, streamed ranges in `range_stream.rs`.
 //!
 //! Each request has a function in and a function out, pure, so that the simulator can use them without
 //! a socket. The handlers only join them: translate, call the coordinator, translate back.
@@ -23,6 +23,7 @@ use crate::config::Limits;
 use crate::error_map::FaceError;
 use crate::header::wire_number;
 use crate::key_range::{key, key_range, wire_item, wire_items};
+use crate::range_stream::Parts;
 use crate::services::Services;
 use crate::txn::{is_serializable, txn_to_op, txn_to_response};
 
@@ -187,6 +188,12 @@ impl Kv for Services {
         let answer = self.read(query, range_consistency(&request)).await?;
         let QueryAnswer::Op { revision, .. } = answer else { return Err(MISMATCH.into()) };
         Ok(Response::new(range_to_response(answer, self.headers.at(revision))?))
+    }
+
+    type RangeStreamStream = Parts;
+
+    async fn range_stream(&self, request: Request<RangeRequest>) -> Result<Response<Parts>, Status> {
+        self.stream_range(request).await
     }
 
     async fn put(&self, request: Request<PutRequest>) -> Result<Response<PutResponse>, Status> {

@@ -87,7 +87,7 @@ pub fn time_to_live_to_response(id: i64, lease: Option<LeaseInfo>, header: Respo
 }
 
 /// A random lease id, positive as clients expect.
-fn random_id() -> LeaseId {
+pub(crate) fn random_id() -> LeaseId {
     LeaseId(rand::random_range(1..=i64::MAX))
 }
 

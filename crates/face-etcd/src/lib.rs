@@ -13,27 +13,40 @@
 //! | watch stream              | `Subscription`; its watch ids are the client's names for `WatcherId` |
 //! | progress notification     | `WatchNotice::Progress`                                             |
 //! | member, peerURLs          | `Member`, `peer_addresses` (`host:port`)                            |
-//! | NOSPACE alarm             | `Status::disk_full`                                                 |
+//! | alarm                     | `Alarm`; a full disk tells NOSPACE by itself (`Status::disk_full`)   |
+//! | lock, election            | keys in a `line`, as etcd's own clients make them                   |
 //! | Defragment                | nothing to do                                                       |
 //!
 //! Wire types end in the first function of each request: `*_to_command`, `*_to_query`, `*_to_op` and
 //! their `*_to_response` are pure and public, for the simulator. `error_map` holds every error; sockets
-//! are in `listener` alone. Answers follow etcd 3.7. Not served yet: Auth, Lock, Election, health,
-//! RangeStream, and what `maintenance` names; they are answered with "unimplemented".
+//! are in `listener` alone. Answers follow etcd 3.7. Not served yet: Auth, and what `maintenance` names;
+//! they are answered with "unimplemented".
 
+mod authority;
 mod config;
+mod door;
 mod error_map;
+mod gateway;
 mod header;
 mod key_range;
+mod hash;
+mod health;
 mod leader_watch;
 mod listener;
+mod paging;
 mod reply_stream;
 mod services;
 
+pub mod alarm;
 pub mod cluster;
+pub mod downgrade;
+pub mod election;
 pub mod kv;
 pub mod lease;
+pub mod line;
+pub mod lock;
 pub mod maintenance;
+pub mod range_stream;
 pub mod txn;
 pub mod watch_stream;
 
@@ -41,6 +54,8 @@ mod watch;
 
 #[cfg(test)]
 mod plumbing_tests;
+#[cfg(test)]
+mod recipe_tests;
 #[cfg(test)]
 mod test_double;
 
@@ -57,11 +72,14 @@ use tidelock_etcd_api::etcdserverpb::kv_server::KvServer;
 use tidelock_etcd_api::etcdserverpb::lease_server::LeaseServer;
 use tidelock_etcd_api::etcdserverpb::maintenance_server::MaintenanceServer;
 use tidelock_etcd_api::etcdserverpb::watch_server::WatchServer;
+use tidelock_etcd_api::healthpb::health_server::HealthServer;
+use tidelock_etcd_api::v3electionpb::election_server::ElectionServer;
+use tidelock_etcd_api::v3lockpb::lock_server::LockServer;
 use tonic::body::Body;
 use tonic::codegen::{BoxFuture, Service};
 use tonic::{Code, Status};
 
-pub use config::{FaceConfig, Limits, MESSAGE_OVERHEAD_BYTES, PROGRESS_INTERVAL_MIN};
+pub use config::{FaceConfig, Limits, MESSAGE_OVERHEAD_BYTES, MetricsText, PROGRESS_INTERVAL_MIN};
 pub use error_map::{FaceError, transfer_error};
 pub use header::{Headers, wire_number, wire_revision};
 pub use listener::serve;
@@ -81,6 +99,9 @@ struct Shared {
     lease: LeaseServer<Services>,
     cluster: ClusterServer<Services>,
     maintenance: MaintenanceServer<Services>,
+    lock: LockServer<Services>,
+    election: ElectionServer<Services>,
+    health: HealthServer<Services>,
 }
 
 impl EtcdFace {
@@ -96,6 +117,9 @@ impl EtcdFace {
             lease: LeaseServer::from_arc(Arc::clone(&services)).max_decoding_message_size(message_bytes),
             cluster: ClusterServer::from_arc(Arc::clone(&services)).max_decoding_message_size(message_bytes),
             maintenance: MaintenanceServer::from_arc(Arc::clone(&services)).max_decoding_message_size(message_bytes),
+            lock: LockServer::from_arc(Arc::clone(&services)).max_decoding_message_size(message_bytes),
+            election: ElectionServer::from_arc(Arc::clone(&services)).max_decoding_message_size(message_bytes),
+            health: HealthServer::from_arc(Arc::clone(&services)).max_decoding_message_size(message_bytes),
             services,
         }))
     }
@@ -129,14 +153,17 @@ impl Service<http::Request<Body>> for EtcdFace {
         if self.leader_is_missing(request.headers()) {
             return Answering::refused(FaceError::NoLeader.into());
         }
-        let service = request.uri().path().strip_prefix("/etcdserverpb.").and_then(|path| path.split('/').next());
+        let service = request.uri().path().split('/').nth(1);
         let shared = &*self.0;
         Answering(match service {
-            Some("KV") => shared.kv.clone().call(request),
-            Some("Lease") => shared.lease.clone().call(request),
-            Some("Watch") => shared.watch.clone().call(request),
-            Some("Cluster") => shared.cluster.clone().call(request),
-            Some("Maintenance") => shared.maintenance.clone().call(request),
+            Some("etcdserverpb.KV") => shared.kv.clone().call(request),
+            Some("etcdserverpb.Lease") => shared.lease.clone().call(request),
+            Some("etcdserverpb.Watch") => shared.watch.clone().call(request),
+            Some("etcdserverpb.Cluster") => shared.cluster.clone().call(request),
+            Some("etcdserverpb.Maintenance") => shared.maintenance.clone().call(request),
+            Some("v3lockpb.Lock") => shared.lock.clone().call(request),
+            Some("v3electionpb.Election") => shared.election.clone().call(request),
+            Some("grpc.health.v1.Health") => shared.health.clone().call(request),
             // Clients probe for services (Auth above all) and go on without them if told so.
             _ => return Answering::refused(Status::unimplemented("unknown service")),
         })

@@ -1,13 +1,32 @@
 //! The only file with sockets: takes connections from a listener that is bound already and answers on
 //! them until told to stop.
+//!
+//! HTTP/2 and HTTP/1.1 share the port: gRPC needs the one, clients of the JSON gateway mostly speak the
+//! other, and a connection tells by its first bytes which it is. What a request wants is `door`'s business.
 
+use std::convert::Infallible;
 use std::future::Future;
+use std::io;
+use std::pin::pin;
+use std::time::Duration;
 
+use futures_core::Stream;
+use futures_util::StreamExt;
+use hyper::Request;
+use hyper::body::Incoming;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::server::conn::auto::Builder;
+use hyper_util::server::graceful::GracefulShutdown;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpListener;
-use tonic::transport::Server;
-use tonic::transport::server::TcpIncoming;
+use tokio::task::JoinSet;
+use tonic::body::Body;
+use tonic::transport::server::{Connected, TcpIncoming};
 
-use crate::EtcdFace;
+use crate::authority::Mended;
+use crate::door::Door;
+use crate::{EtcdFace, FaceConfig};
 
 /// How much of one request or answer may be on its way unacknowledged. Above the 64 KiB that HTTP/2
 /// starts with, so that a large value does not wait for a round trip every 64 KiB.
@@ -19,44 +38,88 @@ const CONNECTION_WINDOW_BYTES: u32 = 4 * 1024 * 1024;
 /// Most bytes of metadata with one request; tokens are the largest thing in it.
 const METADATA_BYTES_MAX: u32 = 64 * 1024;
 
+/// How long an HTTP/1.1 client may take over the head of a request, and stay silent between two. etcd's.
+const HEAD_TIMEOUT: Duration = Duration::from_secs(5 * 60);
+
 /// After how long a silent TCP connection is probed.
-const TCP_KEEPALIVE: std::time::Duration = std::time::Duration::from_secs(60);
+const TCP_KEEPALIVE: Duration = Duration::from_secs(60);
+
+/// How long to wait after a connection could not be taken: mostly there are too many, and trying again at
+/// once would only burn time.
+const ACCEPT_RETRY: Duration = Duration::from_millis(50);
 
 /// Serves `face` on `listener` until `shutdown` resolves. Then streams are told that the server stopped,
 /// calls under way get [`crate::FaceConfig::drain`] to finish, and the connections are closed.
-pub async fn serve(
-    listener: TcpListener,
-    face: EtcdFace,
-    shutdown: impl Future<Output = ()>,
-) -> Result<(), tonic::transport::Error> {
+pub async fn serve(listener: TcpListener, face: EtcdFace, shutdown: impl Future<Output = ()>) {
     let incoming = TcpIncoming::from(listener).with_nodelay(Some(true)).with_keepalive(Some(TCP_KEEPALIVE));
-    let config = face.config();
-    let drain = config.drain;
-    let server = Server::builder()
+    serve_incoming(incoming, face, shutdown).await;
+}
+
+/// [`serve`] for connections of any kind: they only have to be bytes in and out, and to know who is there.
+async fn serve_incoming<I, IO>(incoming: I, face: EtcdFace, shutdown: impl Future<Output = ()>)
+where
+    I: Stream<Item = io::Result<IO>>,
+    IO: AsyncRead + AsyncWrite + Connected + Unpin + Send + 'static,
+{
+    let builder = connection_builder(face.config());
+    let drain = face.config().drain;
+    let door = Door::new(face.clone());
+    let ending = GracefulShutdown::new();
+    // Dropped at the end, and with it whatever did not finish in time.
+    let mut connections = JoinSet::new();
+    {
+        let mut incoming = pin!(incoming);
+        let mut shutdown = pin!(shutdown);
+        loop {
+            let connection = tokio::select! {
+                () = &mut shutdown => break,
+                Some(connection) = incoming.next() => connection,
+                Some(_ended) = connections.join_next(), if !connections.is_empty() => continue,
+            };
+            match connection {
+                Ok(io) => {
+                    let serving = serve_connection(&builder, io, door.clone());
+                    connections.spawn(ending.watch(serving));
+                }
+                Err(_) => tokio::time::sleep(ACCEPT_RETRY).await,
+            }
+        }
+        // The listener closes here: a client that comes now is refused and goes elsewhere.
+    }
+    face.stop_streams();
+    // Those who are not done by then are cut.
+    let _ = tokio::time::timeout(drain, ending.shutdown()).await;
+}
+
+fn connection_builder(config: &FaceConfig) -> Builder<TokioExecutor> {
+    let mut builder = Builder::new(TokioExecutor::new());
+    builder.http1().timer(TokioTimer::new()).header_read_timeout(HEAD_TIMEOUT);
+    builder
+        .http2()
+        .timer(TokioTimer::new())
         .max_concurrent_streams(config.streams_per_connection)
         .initial_stream_window_size(STREAM_WINDOW_BYTES)
         .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
-        .http2_max_header_list_size(METADATA_BYTES_MAX)
-        .http2_keepalive_interval(Some(config.ping_after))
-        .http2_keepalive_timeout(Some(config.ping_timeout));
+        .max_header_list_size(METADATA_BYTES_MAX)
+        .keep_alive_interval(config.ping_after)
+        .keep_alive_timeout(config.ping_timeout);
+    builder
+}
 
-    let (stopped, mut stop_seen) = tokio::sync::oneshot::channel();
-    let streams = face.clone();
-    let shutdown = async move {
-        shutdown.await;
-        streams.stop_streams();
-        // The receiver outlives this future: both are dropped when `serve` returns.
-        let _ = stopped.send(());
-    };
-    let serving = server.serve_with_incoming_shutdown(face, incoming, shutdown);
-    let deadline = async move {
-        if (&mut stop_seen).await.is_err() {
-            return std::future::pending().await;
-        }
-        tokio::time::sleep(drain).await;
-    };
-    tokio::select! {
-        result = serving => result,
-        () = deadline => Ok(()),
-    }
+/// One connection, which ends by itself when its client goes or when it is told to.
+fn serve_connection<IO>(
+    builder: &Builder<TokioExecutor>,
+    io: IO,
+    door: Door,
+) -> impl hyper_util::server::graceful::GracefulConnection<Error: Send> + Send + 'static + use<IO>
+where
+    IO: AsyncRead + AsyncWrite + Connected + Unpin + Send + 'static,
+{
+    let client = io.connect_info();
+    let service = service_fn(move |mut request: Request<Incoming>| {
+        request.extensions_mut().insert(client.clone());
+        let answering = door.clone().answer(request.map(Body::new));
+        async { Ok::<_, Infallible>(answering.await) }
+    });
+    builder.serve_connection_with_upgrades(TokioIo::new(Mended::new(io)), service).into_owned()
 }

@@ -1,14 +1,12 @@
-//! Status, alarms, leadership, defragmentation.
+//! Status, leadership, defragmentation; alarms, hashes and downgrades are in the files of these names.
 //!
 //! Defragment succeeds without doing anything: memory is given back as history is compacted, there is
-//! no file with holes. NOSPACE is raised and lowered by the disk itself and needs no disarming. Not
-//! served yet: Hash, HashKV, Snapshot and Downgrade.
+//! no file with holes. Not served yet: Snapshot.
 
 use std::pin::Pin;
 
 use futures_core::Stream;
-use tidelock_coordinator::{Role, Status as NodeStatus};
-use tidelock_etcd_api::etcdserverpb::alarm_request::AlarmAction;
+use tidelock_coordinator::{Consistency, Role, Status as NodeStatus};
 use tidelock_etcd_api::etcdserverpb::maintenance_server::Maintenance;
 use tidelock_etcd_api::etcdserverpb::{
     AlarmMember, AlarmRequest, AlarmResponse, AlarmType, DefragmentRequest, DefragmentResponse, DowngradeInfo,
@@ -18,6 +16,8 @@ use tidelock_etcd_api::etcdserverpb::{
 use tidelock_model::NodeId;
 use tonic::{Request, Response, Status};
 
+use crate::alarm::alarm_text;
+use crate::downgrade::downgrade_to_response;
 use crate::error_map::{FaceError, transfer_error};
 use crate::header::wire_number;
 use crate::services::Services;
@@ -28,15 +28,20 @@ pub const ETCD_VERSION: &str = "3.7.0";
 /// Least size to tell: tools divide by it.
 const SIZE_MIN_BYTES: u64 = 4096;
 
-/// What a node knows of itself, on the wire.
+/// What a node knows of itself, on the wire, and the alarms that are raised.
 #[must_use]
-pub fn status_to_response(status: &NodeStatus, quota_bytes: i64, header: ResponseHeader) -> StatusResponse {
+pub fn status_to_response(
+    status: &NodeStatus,
+    alarms: &[AlarmMember],
+    quota_bytes: i64,
+    header: ResponseHeader,
+) -> StatusResponse {
     let size = wire_number(status.data_bytes.max(SIZE_MIN_BYTES));
     let mut errors = Vec::new();
     if status.leader.is_none() {
         errors.push(FaceError::NoLeader.to_string());
     }
-    errors.extend(alarms(status).iter().map(|alarm| format!("memberID:{} alarm:NOSPACE ", alarm.member_id)));
+    errors.extend(alarms.iter().map(alarm_text));
     StatusResponse {
         header: Some(header),
         version: ETCD_VERSION.to_owned(),
@@ -54,7 +59,7 @@ pub fn status_to_response(status: &NodeStatus, quota_bytes: i64, header: Respons
     }
 }
 
-/// The alarms raised at this node.
+/// What is wrong with this node's own disk, as an alarm: raised and lowered by the disk itself.
 #[must_use]
 pub fn alarms(status: &NodeStatus) -> Vec<AlarmMember> {
     let nospace = AlarmMember { member_id: status.node.0, alarm: AlarmType::Nospace.into() };
@@ -68,26 +73,14 @@ fn unimplemented(what: &str) -> Status {
 #[tonic::async_trait]
 impl Maintenance for Services {
     async fn alarm(&self, request: Request<AlarmRequest>) -> Result<Response<AlarmResponse>, Status> {
-        self.refuse_on_learner()?;
-        let request = request.into_inner();
-        let status = self.coordinator.status();
-        let asked_for = |alarm: &AlarmMember| {
-            (request.member_id == 0 || request.member_id == alarm.member_id)
-                && (request.alarm == i32::from(AlarmType::None) || request.alarm == alarm.alarm)
-        };
-        let alarms = match AlarmAction::try_from(request.action) {
-            Ok(AlarmAction::Get) => alarms(&status).into_iter().filter(asked_for).collect(),
-            // Nothing is sticky here, so there is nothing to disarm.
-            Ok(AlarmAction::Deactivate) => Vec::new(),
-            Ok(AlarmAction::Activate) | Err(_) => return Err(unimplemented("raising alarms by hand")),
-        };
-        Ok(Response::new(AlarmResponse { header: Some(self.headers.at(status.revision)), alarms }))
+        Ok(Response::new(self.answer_alarm(request.into_inner()).await?))
     }
 
     async fn status(&self, _request: Request<StatusRequest>) -> Result<Response<StatusResponse>, Status> {
         let status = self.coordinator.status();
         let header = self.headers.at(status.revision);
-        Ok(Response::new(status_to_response(&status, self.config.quota_bytes, header)))
+        let alarms = self.raised_alarms(&status, Consistency::Local).await?;
+        Ok(Response::new(status_to_response(&status, &alarms, self.config.quota_bytes, header)))
     }
 
     async fn defragment(&self, _request: Request<DefragmentRequest>) -> Result<Response<DefragmentResponse>, Status> {
@@ -96,11 +89,11 @@ impl Maintenance for Services {
     }
 
     async fn hash(&self, _request: Request<HashRequest>) -> Result<Response<HashResponse>, Status> {
-        Err(unimplemented("Hash"))
+        Ok(Response::new(self.hash_everything()?))
     }
 
-    async fn hash_kv(&self, _request: Request<HashKvRequest>) -> Result<Response<HashKvResponse>, Status> {
-        Err(unimplemented("HashKV"))
+    async fn hash_kv(&self, request: Request<HashKvRequest>) -> Result<Response<HashKvResponse>, Status> {
+        Ok(Response::new(self.hash_keys(request.into_inner()).await?))
     }
 
     type SnapshotStream = Pin<Box<dyn Stream<Item = Result<SnapshotResponse, Status>> + Send>>;
@@ -119,7 +112,8 @@ impl Maintenance for Services {
         Ok(Response::new(MoveLeaderResponse { header: None }))
     }
 
-    async fn downgrade(&self, _request: Request<DowngradeRequest>) -> Result<Response<DowngradeResponse>, Status> {
-        Err(unimplemented("Downgrade"))
+    async fn downgrade(&self, request: Request<DowngradeRequest>) -> Result<Response<DowngradeResponse>, Status> {
+        self.refuse_on_learner()?;
+        Ok(Response::new(downgrade_to_response(request.get_ref(), self.headers.now())?))
     }
 }

@@ -27,16 +27,16 @@ use crate::test_double::{Double, REVISION};
 use crate::{EtcdFace, FaceConfig, Limits, serve};
 
 /// Far longer than anything here takes.
-const DEADLINE: Duration = Duration::from_secs(20);
+pub(crate) const DEADLINE: Duration = Duration::from_secs(20);
 
-struct Served {
-    double: Arc<Double>,
-    channel: Channel,
-    stop: oneshot::Sender<()>,
-    serving: JoinHandle<Result<(), tonic::transport::Error>>,
+pub(crate) struct Served {
+    pub(crate) double: Arc<Double>,
+    pub(crate) channel: Channel,
+    pub(crate) stop: oneshot::Sender<()>,
+    serving: JoinHandle<()>,
 }
 
-async fn served(config: FaceConfig) -> Served {
+pub(crate) async fn served(config: FaceConfig) -> Served {
     let double = Double::new();
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address: SocketAddr = listener.local_addr().unwrap();
@@ -48,7 +48,7 @@ async fn served(config: FaceConfig) -> Served {
 }
 
 /// Waits for `condition`, or fails when it takes too long.
-async fn eventually(what: &str, condition: impl Fn() -> bool) {
+pub(crate) async fn eventually(what: &str, condition: impl Fn() -> bool) {
     let waiting = async {
         while !condition() {
             tokio::time::sleep(Duration::from_millis(5)).await;
@@ -106,7 +106,7 @@ async fn mistakes_reach_the_client_with_code_and_text() {
 async fn unknown_services_and_methods_are_unimplemented() {
     let served = served(FaceConfig::default()).await;
     let mut grpc = tonic::client::Grpc::new(served.channel.clone());
-    for path in ["/etcdserverpb.Auth/AuthStatus", "/etcdserverpb.KV/RangeStream", "/grpc.health.v1.Health/Check", "/x"]
+    for path in ["/etcdserverpb.Auth/AuthStatus", "/etcdserverpb.KV/RangeBackwards", "/v3lockpb.Lock/TryLock", "/x"]
     {
         grpc.ready().await.unwrap();
         let codec = tonic_prost::ProstCodec::<StatusRequest, StatusRequest>::default();
@@ -296,5 +296,5 @@ async fn stopping_ends_the_streams_and_then_the_listener() {
     served.stop.send(()).unwrap();
     let status = timeout(DEADLINE, responses.message()).await.expect("the stream goes on").unwrap_err();
     assert_eq!((status.code(), status.message()), (Code::Unavailable, "etcdserver: server stopped"));
-    timeout(DEADLINE, served.serving).await.expect("still serving").unwrap().unwrap();
+    timeout(DEADLINE, served.serving).await.expect("still serving").unwrap();
 }

@@ -1,6 +1,7 @@
 //! A coordinator made of canned answers, for tests of the plumbing between socket and door. What the
 //! real one answers is tested with the real one.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
@@ -10,8 +11,8 @@ use tidelock_coordinator::{
     WatchRequest, WatcherId,
 };
 use tidelock_model::{
-    Answer, ClusterId, Command, LeaseId, LeaseInfo, LogIndex, Member, MemberChange, NodeId, OpAnswer, Outcome, Query,
-    QueryAnswer, RangeAnswer, RequestId, Revision, Term,
+    Answer, ClusterId, Command, Key, KeyValue, LeaseId, LeaseInfo, LogIndex, Member, MemberChange, NodeId, OpAnswer,
+    Outcome, PageQuery, Query, QueryAnswer, RangeAnswer, Record, RecordMeta, Refusal, RequestId, Revision, Space, Term,
 };
 use tokio::sync::{Mutex, Semaphore, mpsc};
 
@@ -22,6 +23,14 @@ pub(crate) struct Double {
     pub(crate) has_leader: AtomicBool,
     pub(crate) is_learner: AtomicBool,
     pub(crate) proposals: parking::Log<Command>,
+    /// What the next proposals answer; afterwards all are puts that succeeded.
+    pub(crate) outcomes: std::sync::Mutex<VecDeque<Result<Answer, Refusal>>>,
+    /// What the next transactions of reads answer.
+    pub(crate) looks: std::sync::Mutex<VecDeque<OpAnswer>>,
+    /// How many keys there are to list, `k000` on.
+    pub(crate) keys: AtomicUsize,
+    /// How many pages can be read before their revision is compacted.
+    pub(crate) pages_allowed: AtomicUsize,
     /// Renewals wait for a permit each.
     pub(crate) renewals_allowed: Semaphore,
     pub(crate) renewals_under_way: AtomicUsize,
@@ -54,6 +63,10 @@ impl Double {
             has_leader: AtomicBool::new(true),
             is_learner: AtomicBool::new(false),
             proposals: parking::Log::new(),
+            outcomes: std::sync::Mutex::new(VecDeque::new()),
+            looks: std::sync::Mutex::new(VecDeque::new()),
+            keys: AtomicUsize::new(0),
+            pages_allowed: AtomicUsize::new(usize::MAX),
             renewals_allowed: Semaphore::new(Semaphore::MAX_PERMITS),
             renewals_under_way: AtomicUsize::new(0),
             notices,
@@ -63,16 +76,57 @@ impl Double {
     }
 }
 
+/// An item of this name that was created then.
+pub(crate) fn item(name: &str, created: Revision) -> KeyValue {
+    let meta = RecordMeta { created, modified: created, version: 1, lease: LeaseId(7), sub: 0 };
+    KeyValue { key: Key::new(Space::User, name.as_bytes()), record: Record::new(meta, b"value") }
+}
+
+impl Double {
+    fn page(&self, page: &PageQuery) -> Result<QueryAnswer, ReadError> {
+        let allowed = |left: usize| left.checked_sub(1);
+        if self.pages_allowed.fetch_update(Ordering::SeqCst, Ordering::SeqCst, allowed).is_err() {
+            return Err(Refusal::Compacted { asked: REVISION, oldest: Revision(9) }.into());
+        }
+        assert!(page.at == Some(REVISION) || page.after.is_none(), "every page but the first names the revision");
+        let mut items = self.items();
+        items
+            .retain(|item| page.range.contains(&item.key) && page.after.as_ref().is_none_or(|after| item.key > *after));
+        let more = items.len() > page.max_keys;
+        items.truncate(page.max_keys);
+        let next = items.last().filter(|_| more).map(|item| item.key.clone());
+        Ok(QueryAnswer::Page { revision: REVISION, items, next })
+    }
+
+    fn items(&self) -> Vec<KeyValue> {
+        (0..self.keys.load(Ordering::SeqCst)).map(|at| item(&format!("k{at:03}"), REVISION)).collect()
+    }
+
+    fn answer(&self, query: &Query) -> Result<QueryAnswer, ReadError> {
+        let answer = match query {
+            Query::Page(page) => return self.page(page),
+            Query::Alarms => return Ok(QueryAnswer::Alarms { revision: REVISION, alarms: vec![] }),
+            Query::Txn(_) => self.looks.lock().unwrap().pop_front().expect("the test says what is seen"),
+            Query::Range(op) => {
+                let count = self.items().iter().filter(|item| op.range.contains(&item.key)).count() as u64;
+                OpAnswer::Range(RangeAnswer { items: vec![], count, more: false })
+            }
+            _ => OpAnswer::Range(RangeAnswer::default()),
+        };
+        Ok(QueryAnswer::Op { revision: REVISION, answer })
+    }
+}
+
 impl Coordinator for Double {
     fn propose(&self, command: Command, _: Option<RequestId>) -> Answering<'_, Result<Outcome, ProposeError>> {
         self.proposals.push(command);
-        let result = Ok(Answer::Op(OpAnswer::PUT_DONE));
+        let next = self.outcomes.lock().unwrap().pop_front();
+        let result = next.unwrap_or(Ok(Answer::Op(OpAnswer::PUT_DONE)));
         Box::pin(std::future::ready(Ok(Outcome { revision: REVISION, index: LogIndex(1), result })))
     }
 
-    fn read(&self, _: Query, _: Consistency) -> Answering<'_, Result<QueryAnswer, ReadError>> {
-        let answer = OpAnswer::Range(RangeAnswer::default());
-        Box::pin(std::future::ready(Ok(QueryAnswer::Op { revision: REVISION, answer })))
+    fn read(&self, query: Query, _: Consistency) -> Answering<'_, Result<QueryAnswer, ReadError>> {
+        Box::pin(std::future::ready(self.answer(&query)))
     }
 
     fn subscribe(&self) -> Arc<dyn Subscription> {

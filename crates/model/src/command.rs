@@ -5,7 +5,7 @@ use bytes::Bytes;
 
 use crate::codec::{DecodeError, Reader, Wire, put_bytes, put_varint};
 use crate::limits::{TXN_DEPTH_MAX, TXN_OPS_MAX, VALUE_BYTES_MAX};
-use crate::{Key, KeyRange, LeaseId, LogIndex, Member, Revision, Term};
+use crate::{Alarm, Key, KeyRange, LeaseId, LogIndex, Member, Revision, Term};
 
 /// A change to the replicated state.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -40,6 +40,13 @@ pub enum Command {
     },
     /// A member tells its name and client addresses.
     PublishMember(Member),
+    /// Raise or lower an alarm.
+    SetAlarm {
+        /// Which.
+        alarm: Alarm,
+        /// Whether it shall be raised from now on.
+        raised: bool,
+    },
 }
 
 /// One lease to end, if it is still the one that was meant.
@@ -275,7 +282,8 @@ impl Command {
             Command::Compact { .. }
             | Command::LeaseRevoke { .. }
             | Command::LeaseExpire { .. }
-            | Command::PublishMember(_) => false,
+            | Command::PublishMember(_)
+            | Command::SetAlarm { .. } => false,
         }
     }
 }
@@ -313,6 +321,11 @@ impl Wire for Command {
                 out.push(6);
                 member.encode(out);
             }
+            Command::SetAlarm { alarm, raised } => {
+                out.push(7);
+                alarm.encode(out);
+                out.push(u8::from(*raised));
+            }
         }
     }
 
@@ -332,6 +345,7 @@ impl Wire for Command {
                 Command::LeaseExpire { term, leases }
             }
             6 => Command::PublishMember(Member::decode(input)?),
+            7 => Command::SetAlarm { alarm: Alarm::decode(input)?, raised: input.flag()? },
             tag => return Err(DecodeError::UnknownTag { what: "command", tag }),
         })
     }

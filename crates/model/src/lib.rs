@@ -5,6 +5,7 @@
 //! nothing here reads a clock, draws a random number or performs IO. Encodings are versioned and
 //! decode untrusted bytes without panicking or allocating more than the input justifies.
 
+mod alarm;
 mod codec;
 mod command;
 mod event;
@@ -20,6 +21,7 @@ mod record;
 mod watch;
 pub mod zoo;
 
+pub use alarm::{Alarm, AlarmKind, Alarms};
 pub use codec::{DecodeError, Reader, Wire, put_bytes, put_varint};
 pub use command::{
     Command, Compare, CompareResult, CompareTarget, DeleteOp, LeaseExpiry, Op, Projection, PutLease, PutOp, PutValue,
@@ -32,6 +34,6 @@ pub use log::{HardState, LogEntry};
 pub use member::{Member, MemberChange, MemberRole, Members};
 pub use outcome::{Answer, OpAnswer, Outcome, RangeAnswer, Refusal};
 pub use proposal::{Batch, Origin, Proposal, RequestId};
-pub use query::{LeaseInfo, Query, QueryAnswer};
+pub use query::{LeaseInfo, PageQuery, Query, QueryAnswer};
 pub use record::{KeyValue, Record, RecordMeta};
 pub use watch::{WatchClosed, WatchNotice, WatchRequest, WatcherId};

@@ -21,6 +21,9 @@ pub const TXN_DEPTH_MAX: usize = 16;
 /// Most commands packed into one log entry.
 pub const BATCH_COMMANDS_MAX: usize = 4096;
 
+/// Most alarms raised at a time: several for every member of the largest cluster.
+pub const ALARMS_MAX: usize = 256;
+
 /// Longest member name or URL, and most URLs a member may have.
 pub const MEMBER_TEXT_BYTES_MAX: usize = 4096;
 /// Most URLs a member may have.

@@ -29,6 +29,11 @@ pub enum Answer {
         /// Its time to live in seconds.
         ttl_s: u32,
     },
+    /// To [`crate::Command::SetAlarm`].
+    AlarmSet {
+        /// Whether the alarm was raised before.
+        was_raised: bool,
+    },
 }
 
 /// What one operation answers.
@@ -96,6 +101,12 @@ pub enum Refusal {
         /// The store's revision.
         now: Revision,
     },
+    /// A raised alarm says that space is short, and the command could take more.
+    #[error("an alarm says that space is short; delete keys, compact, then lower the alarm")]
+    NoSpace,
+    /// A raised alarm says that the data cannot be trusted.
+    #[error("an alarm says that the data cannot be trusted; restore it, then lower the alarm")]
+    Corrupt,
     /// A command that no face may send; it reached the log all the same and was ignored.
     #[error("the command is invalid: {why}")]
     Invalid {
@@ -120,7 +131,7 @@ impl OpAnswer {
 
 /// Every reason a command is called invalid for. The encoding stores the position, so that the text
 /// is the same static string after a restart; append only.
-const INVALID_REASONS: [&str; 9] = [
+const INVALID_REASONS: [&str; 10] = [
     "it is malformed",
     "the key is empty",
     "the value is too large",
@@ -130,6 +141,7 @@ const INVALID_REASONS: [&str; 9] = [
     "its proposer's term is over",
     "it was carried out already",
     "the key is too long",
+    "too many alarms are raised",
 ];
 
 impl Refusal {
@@ -149,6 +161,8 @@ impl Refusal {
     pub const CARRIED_OUT_ALREADY: Refusal = Refusal::Invalid { why: INVALID_REASONS[7] };
     /// A key over [`crate::limits::KEY_BYTES_MAX`].
     pub const KEY_TOO_LONG: Refusal = Refusal::Invalid { why: INVALID_REASONS[8] };
+    /// An alarm beyond [`crate::limits::ALARMS_MAX`].
+    pub const TOO_MANY_ALARMS: Refusal = Refusal::Invalid { why: INVALID_REASONS[9] };
 }
 
 fn put_items(out: &mut Vec<u8>, items: &[KeyValue]) {
@@ -202,6 +216,10 @@ impl Wire for Answer {
                 id.encode(out);
                 put_varint(out, u64::from(*ttl_s));
             }
+            Answer::AlarmSet { was_raised } => {
+                out.push(4);
+                out.push(u8::from(*was_raised));
+            }
         }
     }
     fn decode(input: &mut Reader) -> Result<Answer, DecodeError> {
@@ -209,6 +227,7 @@ impl Wire for Answer {
             1 => Answer::Done,
             2 => Answer::Op(OpAnswer::decode(input)?),
             3 => Answer::LeaseGranted { id: LeaseId::decode(input)?, ttl_s: input.varint32()? },
+            4 => Answer::AlarmSet { was_raised: input.flag()? },
             tag => return Err(DecodeError::UnknownTag { what: "answer", tag }),
         })
     }
@@ -285,6 +304,8 @@ impl Wire for Refusal {
                 out.push(6);
                 put_varint(out, reason as u64);
             }
+            Refusal::NoSpace => out.push(7),
+            Refusal::Corrupt => out.push(8),
         }
     }
     fn decode(input: &mut Reader) -> Result<Refusal, DecodeError> {
@@ -299,6 +320,8 @@ impl Wire for Refusal {
                 let why = INVALID_REASONS.get(usize::from(reason)).copied();
                 Refusal::Invalid { why: why.ok_or(DecodeError::UnknownTag { what: "reason", tag: reason })? }
             }
+            7 => Refusal::NoSpace,
+            8 => Refusal::Corrupt,
             tag => return Err(DecodeError::UnknownTag { what: "refusal", tag }),
         })
     }
@@ -332,6 +355,10 @@ mod tests {
             Err(Refusal::Compacted { asked: Revision(1), oldest: Revision(2) }),
             Err(Refusal::FutureRevision { asked: Revision(3), now: Revision(2) }),
             Err(Refusal::TERM_IS_OVER),
+            Ok(Answer::AlarmSet { was_raised: true }),
+            Err(Refusal::NoSpace),
+            Err(Refusal::Corrupt),
+            Err(Refusal::TOO_MANY_ALARMS),
         ];
         for result in results {
             let outcome = Outcome { revision: Revision(11), index: LogIndex(12), result };

@@ -1,6 +1,6 @@
 //! What can be read without a log entry.
 
-use crate::{Key, LeaseId, Member, Op, OpAnswer, RangeOp, Revision};
+use crate::{Alarm, Key, KeyRange, KeyValue, LeaseId, Member, Op, OpAnswer, RangeOp, Revision};
 
 /// A read.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -15,6 +15,25 @@ pub enum Query {
     LeaseKeys(LeaseId),
     /// The members.
     Members,
+    /// Part of a range, by key, as of one revision and uncounted: for readers that go through much of the
+    /// store without holding anything up. They begin with `at` unset, go on at the revision the answer
+    /// names, and are refused if that is compacted meanwhile.
+    Page(PageQuery),
+    /// The alarms that are raised.
+    Alarms,
+}
+
+/// What a [`Query::Page`] asks for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PageQuery {
+    /// Which keys.
+    pub range: KeyRange,
+    /// As of which revision; `None` is now.
+    pub at: Option<Revision>,
+    /// Go on after this key.
+    pub after: Option<Key>,
+    /// Look at no more than this many keys.
+    pub max_keys: usize,
 }
 
 /// The answer to a [`Query`], variant by variant.
@@ -47,6 +66,22 @@ pub enum QueryAnswer {
         revision: Revision,
         /// The members by id.
         members: Vec<Member>,
+    },
+    /// To [`Query::Page`].
+    Page {
+        /// The store's revision when the read was made.
+        revision: Revision,
+        /// The items, by key. There may be fewer than keys were looked at, even none.
+        items: Vec<KeyValue>,
+        /// Where to go on; `None`: that was all.
+        next: Option<Key>,
+    },
+    /// To [`Query::Alarms`].
+    Alarms {
+        /// The store's revision when the read was made.
+        revision: Revision,
+        /// The alarms by member and kind.
+        alarms: Vec<Alarm>,
     },
 }
 

@@ -127,8 +127,17 @@ impl<D: Disk + Clone + 'static, L: Links> ConsensusWorker<D, L> {
         let me = self.shared.identity.node;
         let accepted =
             |member: &Member| member.id == me || self.links.link_state(member.id).is_some_and(|state| state.accepted);
-        if self.shared.identity.first_members.iter().all(accepted) {
-            self.replica.step(Input::Introduced);
+        let mut missing = self.shared.identity.first_members.iter().filter(|member| !accepted(member)).peekable();
+        if missing.peek().is_none() {
+            return self.replica.step(Input::Introduced);
+        }
+        self.waited += 1;
+        if self.waited.is_multiple_of(SAY_SO_TICKS) {
+            let names: Vec<&str> = missing.map(|member| member.name.as_str()).collect();
+            tracing::warn!(
+                missing = names.join(", "),
+                "waiting for the other founders: all of them must be up once, at the same time, to found the cluster"
+            );
         }
     }
 

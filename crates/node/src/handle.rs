@@ -163,7 +163,7 @@ impl<L: Links> NodeHandle<L> {
             MemberRefusal::WrongRole(id) => MemberError::WrongRole(id),
             MemberRefusal::LearnerBehind { id, behind } => MemberError::LearnerBehind { id, behind },
             MemberRefusal::WouldLoseQuorum => MemberError::WouldLoseQuorum,
-            MemberRefusal::Busy => MemberError::Busy,
+            MemberRefusal::Busy | MemberRefusal::HandingOver => MemberError::Busy,
             MemberRefusal::TimedOut => MemberError::OutcomeUnknown { waited: self.shared.request_timeout },
         }
     }

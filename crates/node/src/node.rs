@@ -75,9 +75,13 @@ impl Node {
         let draws = Draws { boot: rand::random(), disk: rand::random() };
         let prepared = Prepared::open(config, disk, draws)?;
         let shared = prepared.shared().clone();
-        let listen = peer_listener.local_addr()?.to_string();
         let identity = &shared.identity;
-        let peer_config = PeerConfig::plain(identity.cluster, identity.node, identity.disk, listen);
+        let own = identity.first_members.iter().find(|member| member.id == identity.node);
+        let advertise = match own.and_then(|member| member.peer_addresses.first()) {
+            Some(address) => address.clone(),
+            None => peer_listener.local_addr()?.to_string(),
+        };
+        let peer_config = PeerConfig::plain(identity.cluster, identity.node, identity.disk, advertise);
         let peers = PeerNet::start(peer_config, peer_listener, prepared.inbound(), runtime)?;
         let workers = prepared.connect(peers.clone(), Box::new(snapshot_in_a_thread));
         let Workers { consensus, journal, apply, coordinator, .. } = workers;

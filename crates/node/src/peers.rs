@@ -66,7 +66,8 @@ pub struct PeerConfig {
     pub node: NodeId,
     /// The number of its disk.
     pub disk: u64,
-    /// Where this node says it is reached, `host:port`. Only shown to people, in the logs of peers.
+    /// Where this node says it is reached, `host:port`: shown in the logs of peers, and where one that does
+    /// not know this node yet answers it.
     pub advertise: String,
     /// Bounds and deadlines.
     pub limits: PeerLimits,

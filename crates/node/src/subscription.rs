@@ -12,8 +12,8 @@ use tokio::sync::Notify;
 
 use crate::shared::{ApplyTask, Shared};
 
-/// Changes looked at under one hold of the lock while re-reading.
-const PAGE_CHANGES: usize = 1_000;
+/// Changes looked at under one hold of the lock while re-reading: a part of what fits into the queue.
+const PAGE_PART: usize = 4;
 
 pub(crate) struct NodeSubscription {
     shared: Arc<Shared>,
@@ -44,7 +44,8 @@ impl NodeSubscription {
         let mut rereading = self.rereading.lock();
         let (id, mut lag) = rereading.take().or_else(|| self.queue.take_lagging())?;
         let state = self.shared.state.read();
-        let page = match state.events_page(&lag.range, lag.next, PAGE_CHANGES, lag.want_previous) {
+        let changes = (self.shared.limits.watch_queue.events / PAGE_PART).max(1);
+        let page = match state.events_page(&lag.range, lag.next, changes, lag.want_previous) {
             Ok(page) => page,
             Err(_) => {
                 let why = WatchClosed::Compacted { compacted: state.compacted() };

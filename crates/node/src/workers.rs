@@ -50,6 +50,7 @@ pub struct Prepared<D: Disk + Clone> {
     journal: Journal<D>,
     hard_state: HardState,
     snapshots: Snapshots<D>,
+    was_cut: bool,
 }
 
 /// A node that is ready to work.
@@ -88,9 +89,15 @@ impl<D: Disk + Clone + 'static> Prepared<D> {
         let replica = replica(config, &shared, &mut recovered, &loaded.voters)?;
         let applier = Applier::new(shared.identity.node, draws.boot, &shared.state.read(), loaded.term, loaded.voters);
         let snapshots = Snapshots::new(shared.clone(), disk.clone(), loaded.size);
-        let hard_state = recovered.hard_state;
+        let (hard_state, was_cut) = (recovered.hard_state, !recovered.notes.is_empty());
         let heartbeat = config.heartbeat;
-        Ok(Prepared { disk, heartbeat, shared, inbound, replica, applier, journal, hard_state, snapshots })
+        Ok(Prepared { disk, heartbeat, shared, inbound, replica, applier, journal, hard_state, snapshots, was_cut })
+    }
+
+    /// Whether the end of the journal was cut off as torn, or something else was worth a note.
+    #[must_use]
+    pub fn was_cut(&self) -> bool {
+        self.was_cut
     }
 
     /// Who this node is.

@@ -317,6 +317,9 @@ pub enum MemberRefusal {
     WouldLoseQuorum,
     /// Another change is under way.
     Busy,
+    /// The leader itself is to be removed and hands leadership over first: ask the next one. Between members
+    /// only; callers never see it.
+    HandingOver,
     /// No leader, or no answer, in time.
     TimedOut,
 }

@@ -5,12 +5,17 @@ use std::collections::BTreeMap;
 
 use tidelock_model::{LogIndex, Member, MemberChange, MemberRole, NodeId};
 
-use crate::effects::{MemberRefusal, Reply, Token};
+use crate::effects::{Fatal, MemberRefusal, Reply, Token};
 use crate::peer_message::PeerMessage;
 use crate::replica::Replica;
 
 /// A learner this close to the leader may vote: it will hold everything within a few round trips.
 const PROMOTE_BEHIND_MAX: u64 = 1000;
+/// Ticks after which a change that waits for a hand-over is asked for again.
+const ASK_AGAIN_TICKS: u64 = 2;
+/// Ticks a leader that was removed stays, so that the others hear that its removal was agreed on. Two members
+/// of whom one leaves could otherwise be left with one that waits for the other's vote for ever.
+const LINGER_TICKS: u64 = 20;
 /// Calls under way; an operator makes one at a time.
 const CALLS_MAX: usize = 64;
 
@@ -22,11 +27,24 @@ pub(crate) struct MemberCalls {
     waiting: BTreeMap<Token, (Wish, u64)>,
     /// On the leader: who waits for a hand-over, and to whom.
     transfers: Vec<(NodeId, Token, NodeId)>,
+    /// At the node asked: changes to be asked for again at these ticks.
+    again: BTreeMap<Token, u64>,
+    /// On a leader that was removed: since when.
+    leaving: Option<u64>,
 }
 
 enum Wish {
     Change(MemberChange),
     Transfer,
+}
+
+/// Whether a change removes this member.
+fn removes(change: &MemberChange, id: NodeId) -> bool {
+    match change {
+        MemberChange::Remove(removed) => *removed == id,
+        MemberChange::Replace { remove, .. } => remove.contains(&id),
+        MemberChange::Add(_) | MemberChange::Promote(_) | MemberChange::Readdress { .. } => false,
+    }
 }
 
 impl Replica {
@@ -54,6 +72,9 @@ impl Replica {
         }
         if let Err(refusal) = self.judge(change) {
             return self.tell_members(from, token, Err(refusal));
+        }
+        if removes(change, self.settings.node) && self.hand_over(|id| !removes(change, id)) {
+            return self.tell_members(from, token, Err(MemberRefusal::HandingOver));
         }
         let change = self.with_role(change.clone());
         if self.member_calls.changing.is_some() || !self.consensus.propose_change(&change) {
@@ -168,6 +189,10 @@ impl Replica {
     }
 
     pub(crate) fn members_changed(&mut self, token: Token, result: Result<Vec<Member>, MemberRefusal>) {
+        if result == Err(MemberRefusal::HandingOver) {
+            self.member_calls.again.insert(token, self.tick + ASK_AGAIN_TICKS);
+            return;
+        }
         if self.member_calls.waiting.remove(&token).is_some() {
             self.effects.replies.push(Reply::Members { token, result });
         }
@@ -231,13 +256,43 @@ impl Replica {
 
     /// Hands leadership to the member that holds most, if this node leads.
     pub(crate) fn step_down(&mut self) {
-        if !self.consensus.is_leader() {
-            return;
+        if self.consensus.is_leader() {
+            self.hand_over(|_| true);
         }
+    }
+
+    /// Begins to hand leadership to the voter that holds most among those who `may` have it. `false`: there is
+    /// none.
+    fn hand_over(&mut self, may: impl Fn(NodeId) -> bool) -> bool {
         let voter = |id: &NodeId| self.members.by_id.get(id).is_some_and(|m| m.role == MemberRole::Voter);
-        let best = self.consensus.progress().filter(|(id, _, active)| voter(id) && *active).max_by_key(|p| p.1);
-        if let Some((to, ..)) = best {
-            self.consensus.transfer(to);
+        let heirs = self.consensus.progress().filter(|(id, _, active)| voter(id) && *active && may(*id));
+        let Some((to, ..)) = heirs.max_by_key(|(_, held, _)| *held) else { return false };
+        self.consensus.transfer(to);
+        true
+    }
+
+    /// This node was removed: it must stop, at once or, if it led, when the others have heard of it.
+    pub(crate) fn leave(&mut self) {
+        if self.consensus.is_leader() {
+            self.member_calls.leaving.get_or_insert(self.tick);
+        } else {
+            self.effects.fatal = Some(Fatal::Removed);
+        }
+    }
+
+    fn ask_again(&mut self) {
+        let (tick, me) = (self.tick, self.settings.node);
+        let Some(leader) = self.consensus.leader() else { return };
+        let due = self.member_calls.again.iter().filter(|(_, at)| **at <= tick).map(|(token, _)| *token);
+        for token in due.collect::<Vec<_>>() {
+            self.member_calls.again.remove(&token);
+            let Some((Wish::Change(change), _)) = self.member_calls.waiting.get(&token) else { continue };
+            let change = change.clone();
+            if leader == me {
+                self.change_members_for(me, token, &change);
+            } else {
+                self.effects.frames.push((leader, PeerMessage::ChangeMembers { token, change }.to_frame()));
+            }
         }
     }
 
@@ -253,8 +308,13 @@ impl Replica {
                 Wish::Transfer => Reply::Transferred { token, result: Err(MemberRefusal::TimedOut) },
             });
         }
+        self.ask_again();
         if !self.consensus.is_leader() {
             self.member_calls.changing = None;
+        }
+        let stays = |since: u64| self.consensus.is_leader() && tick.saturating_sub(since) < LINGER_TICKS;
+        if self.member_calls.leaving.is_some_and(|since| !stays(since)) {
+            self.effects.fatal = Some(Fatal::Removed);
         }
         // The engine puts an empty entry in the place of a change it does not like.
         let passed = |(.., at): &(NodeId, Token, LogIndex)| *at <= self.consensus.handed_out();

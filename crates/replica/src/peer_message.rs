@@ -204,6 +204,7 @@ fn put_refusal(out: &mut Vec<u8>, refusal: &MemberRefusal) {
         MemberRefusal::WouldLoseQuorum => out.push(6),
         MemberRefusal::Busy => out.push(7),
         MemberRefusal::TimedOut => out.push(8),
+        MemberRefusal::HandingOver => out.push(9),
     }
 }
 
@@ -223,6 +224,7 @@ fn refusal(input: &mut Reader) -> Result<Option<MemberRefusal>, DecodeError> {
         6 => MemberRefusal::WouldLoseQuorum,
         7 => MemberRefusal::Busy,
         8 => MemberRefusal::TimedOut,
+        9 => MemberRefusal::HandingOver,
         tag => return Err(DecodeError::UnknownTag { what: "refusal", tag }),
     }))
 }
@@ -244,6 +246,7 @@ mod tests {
             MemberRefusal::WouldLoseQuorum,
             MemberRefusal::Busy,
             MemberRefusal::TimedOut,
+            MemberRefusal::HandingOver,
         ];
         let mut messages = vec![
             PeerMessage::Raft(Bytes::from_static(b"raft")),

@@ -419,7 +419,7 @@ impl Replica {
             }
             self.member_change_applied(*index);
             if self.members.removed.contains(&self.settings.node) {
-                self.effects.fatal = Some(Fatal::Removed);
+                self.leave();
             }
         }
     }

@@ -31,9 +31,9 @@ pub use self::queue::{Lag, QueueLimits, WatchQueue};
 /// Names a subscription within one hub.
 pub type SubscriberId = u64;
 
-/// Events the hub itself re-reads to take a lagging watcher back; what is further behind keeps
+/// Events the hub itself re-reads to take a lagging watcher back: a part of what fits into its queue. What is further behind keeps
 /// re-reading outside the thread that applies.
-const TAKE_BACK_EVENTS_MAX: usize = 256;
+const TAKE_BACK_PART: usize = 16;
 
 struct Watcher {
     request: WatchRequest,
@@ -247,7 +247,8 @@ impl WatchHub {
         let (range, previous) = (&watcher.request.range, watcher.request.want_previous);
         let next = if tidelock_model::planted!(TakenBackOneTooEarly) { Revision(next.0 - 1) } else { next };
         self.touched.push(subscriber.queue.clone());
-        let page = match state.events_page(range, next, TAKE_BACK_EVENTS_MAX, previous) {
+        let most = (subscriber.queue.limits().events / TAKE_BACK_PART).max(1);
+        let page = match state.events_page(range, next, most, previous) {
             Ok(page) => page,
             Err(_) => return self.close(subscriber_id, id, WatchClosed::Compacted { compacted: state.compacted() }),
         };

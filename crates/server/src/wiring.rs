@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tidelock_coordinator::Coordinator;
-use tidelock_face_etcd::{EtcdFace, FaceConfig};
+use tidelock_face_etcd::{EtcdFace, FaceConfig, MetricsText};
 use tidelock_node::{Bootstrap, Identity, Node, NodeConfig, NodeLimits, StartError, StopReason, existing_identity};
 use tokio::runtime::Runtime;
 use tokio::sync::watch;
@@ -25,6 +25,7 @@ use crate::failure::Failure;
 use crate::identity::{Founder, Founding};
 use crate::listeners::{Addresses, Listeners, Ports};
 use crate::membership;
+use crate::metrics;
 use crate::signals::Signals;
 
 /// How long the node may take to hand over leadership and close its files.
@@ -230,15 +231,13 @@ fn serve_etcd(
     stopping: &watch::Receiver<bool>,
     serving: &mut JoinSet<()>,
 ) -> Result<(), Failure> {
-    let face = EtcdFace::new(coordinator.clone(), face_config(config));
+    let scraped = coordinator.clone();
+    let metrics = Some(MetricsText::new(move || metrics::exposition(&scraped.status())));
+    let face = EtcdFace::new(coordinator.clone(), FaceConfig { metrics, ..face_config(config) });
     for listener in listeners {
         let listener = tokio_listener(listener)?;
         let (face, stop) = (face.clone(), stopped(stopping.clone()));
-        serving.spawn(async move {
-            if let Err(error) = tidelock_face_etcd::serve(listener, face, stop).await {
-                tracing::error!(%error, "serving etcd clients ended");
-            }
-        });
+        serving.spawn(tidelock_face_etcd::serve(listener, face, stop));
     }
     Ok(())
 }
@@ -252,6 +251,7 @@ fn face_config(config: &Config) -> FaceConfig {
         txn_ops: config.max_txn_ops,
         lease_ttl_min_s: u32::try_from(ttl_min).unwrap_or(u32::MAX),
         watchers_per_stream: config.max_watchers_per_stream,
+        ..defaults.limits
     };
     FaceConfig { limits, leader_grace: config.election_timeout * 3, ..defaults }
 }

@@ -296,3 +296,74 @@ fn is_judged(overrides: &Overrides) -> bool {
 fn shortfalls(totals: &BTreeMap<String, u64>, seeds: u64, overrides: &Overrides) -> Vec<String> {
     if is_judged(overrides) { coverage::shortfalls(totals, seeds) } else { Vec::new() }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A plan that cannot be carried out.
+    fn impossible() -> Plan {
+        Plan { workloads: vec![("no such workload", 1)], ..Plan::draw(1) }
+    }
+
+    /// The assertions in the nodes are checkers too; a panic must name its place and not end the campaign.
+    #[test]
+    fn a_panic_in_a_run_is_a_finding_with_its_place() {
+        for _ in 0..2 {
+            let panicked = run_plan(impossible(), Lines::Dropped).err().expect("it panics");
+            assert_eq!((panicked.invariant, panicked.checker), ("assertion", "panic"));
+            assert!(panicked.message.contains("workload.rs:"), "{panicked}");
+            assert!(panicked.message.contains("plans name workloads that exist"), "{panicked}");
+        }
+    }
+
+    /// If two runs of a seed differ, nothing the simulator finds can be looked at again: this must be red.
+    #[test]
+    fn two_runs_that_differ_are_a_finding() {
+        let outcome = |trace_hash| {
+            Ok(Outcome {
+                plan: Plan::draw(1),
+                violations: Vec::new(),
+                trace_hash,
+                events: 5,
+                simulated: 0,
+                coverage: BTreeMap::new(),
+                operations: (0, 0),
+                lines: Vec::new(),
+            })
+        };
+        assert_eq!(difference(&outcome(1), &outcome(1)), None);
+        assert_eq!(difference(&outcome(1), &outcome(2)).map(|found| found.invariant), Some("determinism"));
+        let panicked = || run_plan(impossible(), Lines::Dropped);
+        assert_eq!(difference(&panicked(), &panicked()), None);
+        assert!(difference(&outcome(1), &panicked()).is_some());
+    }
+
+    /// A name that means nothing must be refused before anything is run, not run as something else.
+    #[test]
+    fn a_campaign_with_an_unknown_name_is_refused() {
+        let overrides = Overrides { only: vec!["crahs".to_string()], ..Overrides::default() };
+        let campaign = Campaign { seeds: vec![1], threads: 1, overrides, stop_at_first: false };
+        let mut heard = 0;
+        assert!(campaign.run(|_| heard += 1).is_err());
+        assert_eq!(heard, 0);
+    }
+
+    /// Every seed is run once and told, whichever thread had it.
+    #[test]
+    fn a_campaign_runs_every_seed_once() {
+        let overrides = Overrides { safety: Some(1_000_000), nodes: Some(1), ..Overrides::default() };
+        let campaign = Campaign { seeds: (1..=11).collect(), threads: 3, overrides, stop_at_first: false };
+        let (mut begun, mut ended) = (Vec::new(), Vec::new());
+        let report = campaign.run(|progress| match progress {
+            Progress::Begins(seed) => begun.push(seed),
+            Progress::Ended { seed, .. } => ended.push(seed),
+        });
+        let report = report.expect("nothing is named");
+        begun.sort_unstable();
+        ended.sort_unstable();
+        assert_eq!((&begun, &ended), (&campaign.seeds, &campaign.seeds));
+        assert_eq!((report.seeds, report.twice), (11, 1));
+        assert!(report.operations.0 > 0);
+    }
+}

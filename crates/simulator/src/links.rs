@@ -16,6 +16,8 @@ pub(crate) struct Sending {
     pub(crate) done: SnapshotDone,
 }
 
+const UNKNOWN: LinkState = LinkState { connected: false, accepted: false, problem: None, dropped: 0 };
+
 #[derive(Default)]
 struct Content {
     peers: BTreeMap<NodeId, LinkState>,
@@ -59,6 +61,14 @@ impl SimLinks {
         self.lock().peers.get(&peer).is_some_and(|state| state.connected)
     }
 
+    /// A peer that is not known yet greeted this node and can be answered. `true`: it was not known.
+    pub(crate) fn learn(&self, peer: NodeId) -> bool {
+        let mut content = self.lock();
+        let known = content.peers.contains_key(&peer);
+        content.peers.entry(peer).or_insert(UNKNOWN);
+        !known
+    }
+
     /// The peer accepted the greeting.
     pub(crate) fn connected(&self, peer: NodeId) {
         if let Some(state) = self.lock().peers.get_mut(&peer) {
@@ -86,8 +96,7 @@ impl Links for SimLinks {
         let mut content = self.lock();
         content.peers.retain(|peer, _| peers.iter().any(|(wanted, _)| wanted == peer));
         for (peer, _) in peers {
-            let unknown = LinkState { connected: false, accepted: false, problem: None, dropped: 0 };
-            content.peers.entry(*peer).or_insert(unknown);
+            content.peers.entry(*peer).or_insert(UNKNOWN);
         }
         content.changed = true;
     }

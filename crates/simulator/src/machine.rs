@@ -145,9 +145,10 @@ impl Machine {
         }
     }
 
-    /// Starts the node with what the disk holds.
-    pub(crate) fn start(&mut self, now: Micros, draws: Draws) -> Result<(), StartError> {
+    /// Starts the node with what the disk holds. Gives whether the end of the journal was cut off as torn.
+    pub(crate) fn start(&mut self, now: Micros, draws: Draws) -> Result<bool, StartError> {
         let prepared = Prepared::open(&self.config, self.disk.clone(), draws)?;
+        let was_cut = prepared.was_cut();
         let (inbound, links, tap) = (prepared.inbound(), SimLinks::default(), Tap::default());
         let disk_number = prepared.identity().disk;
         let jobs: Arc<Mutex<Vec<_>>> = Arc::default();
@@ -160,7 +161,7 @@ impl Machine {
         let (due, lagged, trimmed, full) = ([None; 3], 0, LogIndex(0), false);
         self.life = Some(Life { boot, disk_number, workers, inbound, links, tap, jobs, due, lagged, trimmed, full });
         self.fate = Fate::Up;
-        Ok(())
+        Ok(was_cut)
     }
 
     /// Gives a worker its turn; gives how long it may wait for the next, in virtual time, or `None` if it ended.

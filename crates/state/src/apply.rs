@@ -5,8 +5,8 @@
 //! Every command decides first, on shared references, and changes then.
 
 use tidelock_model::{
-    Answer, Batch, Command, Event, Key, LeaseExpiry, LeaseId, LogIndex, MemberChange, Origin, Outcome, Proposal,
-    Refusal, Term,
+    Alarm, AlarmKind, Answer, Batch, Command, Event, Key, LeaseExpiry, LeaseId, LogIndex, MemberChange, Origin,
+    Outcome, Proposal, Refusal, Term,
 };
 
 use crate::State;
@@ -110,6 +110,7 @@ impl State {
     }
 
     fn apply_command(&mut self, term: Term, command: Command, effects: &mut Effects) -> Result<Answer, Refusal> {
+        self.check_alarms(&command)?;
         match command {
             Command::Write(op) => self.write(op, &mut effects.events).map(Answer::Op),
             Command::Compact { revision } => self.compact(revision).map(|()| Answer::Done),
@@ -127,7 +128,36 @@ impl State {
                 self.members.publish(&member);
                 Ok(Answer::Done)
             }
+            Command::SetAlarm { alarm, raised } => self.set_alarm(alarm, raised),
         }
+    }
+
+    /// What alarms forbid. What the cluster does by itself, such as ending leases that ran out, goes on:
+    /// a lease may end late, but not be held back without end.
+    fn check_alarms(&self, command: &Command) -> Result<(), Refusal> {
+        if self.alarms.is_empty() {
+            return Ok(());
+        }
+        let changes_data = match command {
+            Command::Write(_) | Command::Compact { .. } | Command::LeaseGrant { .. } | Command::LeaseRevoke { .. } => {
+                true
+            }
+            Command::LeaseExpire { .. } | Command::PublishMember(_) | Command::SetAlarm { .. } => false,
+        };
+        if changes_data && self.alarms.any(AlarmKind::Corrupt) {
+            return Err(Refusal::Corrupt);
+        }
+        if command.grows() && self.alarms.any(AlarmKind::NoSpace) {
+            return Err(Refusal::NoSpace);
+        }
+        Ok(())
+    }
+
+    fn set_alarm(&mut self, alarm: Alarm, raised: bool) -> Result<Answer, Refusal> {
+        if raised && self.alarms.is_full() && !self.alarms.contains(alarm) {
+            return Err(Refusal::TOO_MANY_ALARMS);
+        }
+        Ok(Answer::AlarmSet { was_raised: self.alarms.set(alarm, raised) })
     }
 
     fn grant_lease(&mut self, id: LeaseId, ttl_s: u32, effects: &mut Effects) -> Result<Answer, Refusal> {
@@ -194,6 +224,7 @@ impl State {
 mod tests {
     use super::*;
     use crate::testing::{Machine, TERM, all_of, delete, everything, key, put, put_leased};
+    use tidelock_model::limits::ALARMS_MAX;
     use tidelock_model::{LogTime, Member, MemberRole, NodeId, Revision};
 
     /// L3: sessions that die together vanish together; a watcher never sees half of them gone.
@@ -297,6 +328,65 @@ mod tests {
         state.apply_nothing(LogIndex(1));
         state.apply_unreadable(LogIndex(2));
         assert_eq!((state.applied(), state.digest()), (LogIndex(2), digest));
+    }
+
+    /// An operator who must free space needs deletes and compaction; a disk that is nearly full must not
+    /// get more. The alarm stays until it is lowered, whatever was freed.
+    #[test]
+    fn a_space_alarm_refuses_what_grows_and_nothing_else_until_it_is_lowered() {
+        let mut machine = Machine::new();
+        machine.grant(1);
+        machine.done(put("a", "1"));
+        let digest = machine.state.digest();
+        let alarm = Alarm { member: NodeId(9), kind: AlarmKind::NoSpace };
+        let set = |machine: &mut Machine, raised| machine.command(Command::SetAlarm { alarm, raised }).result;
+        assert_eq!(set(&mut machine, true), Ok(Answer::AlarmSet { was_raised: false }));
+        assert_eq!(set(&mut machine, true), Ok(Answer::AlarmSet { was_raised: true }));
+        assert_eq!(machine.refused(put("b", "1")), Refusal::NoSpace);
+        assert_eq!(machine.refused(all_of(vec![delete("a"), put("b", "1")])), Refusal::NoSpace);
+        let granted = machine.command(Command::LeaseGrant { id: LeaseId(2), ttl_s: 5 });
+        assert_eq!(granted.result, Err(Refusal::NoSpace));
+        machine.done(delete("a"));
+        machine.compact(3);
+        machine.command(Command::LeaseRevoke { id: LeaseId(1) }).result.unwrap();
+        assert_eq!(set(&mut machine, false), Ok(Answer::AlarmSet { was_raised: true }));
+        assert_eq!(set(&mut machine, false), Ok(Answer::AlarmSet { was_raised: false }));
+        machine.done(put("b", "1"));
+        assert_ne!(machine.state.digest(), digest);
+    }
+
+    /// Data that cannot be trusted must not be changed by clients; but a lease that ran out must not own
+    /// its keys for as long as it takes an operator to look.
+    #[test]
+    fn a_corruption_alarm_stops_clients_from_changing_anything_but_lets_leases_expire() {
+        let mut machine = Machine::new();
+        machine.grant(1);
+        machine.done(put_leased("a", "1", 1));
+        let alarm = Alarm { member: NodeId(9), kind: AlarmKind::Corrupt };
+        machine.command(Command::SetAlarm { alarm, raised: true }).result.unwrap();
+        assert_eq!(machine.refused(put("b", "1")), Refusal::Corrupt);
+        assert_eq!(machine.refused(delete("a")), Refusal::Corrupt);
+        for command in [Command::Compact { revision: Revision(2) }, Command::LeaseRevoke { id: LeaseId(1) }] {
+            assert_eq!(machine.command(command).result, Err(Refusal::Corrupt));
+        }
+        let leases = vec![LeaseExpiry { id: LeaseId(1), granted_at: LogIndex(1) }];
+        machine.command(Command::LeaseExpire { term: TERM, leases }).result.unwrap();
+        assert_eq!(machine.state.keys(), 0);
+    }
+
+    /// Clients may name any member in an alarm: without a bound they could fill every member's memory.
+    #[test]
+    fn alarms_are_bounded() {
+        let mut machine = Machine::new();
+        let raise = |machine: &mut Machine, member| {
+            let alarm = Alarm { member: NodeId(member), kind: AlarmKind::Corrupt };
+            machine.command(Command::SetAlarm { alarm, raised: true }).result
+        };
+        for member in 0..ALARMS_MAX as u64 {
+            raise(&mut machine, member).unwrap();
+        }
+        assert_eq!(raise(&mut machine, u64::MAX), Err(Refusal::TOO_MANY_ALARMS));
+        assert_eq!(raise(&mut machine, 0), Ok(Answer::AlarmSet { was_raised: true }));
     }
 
     /// M1: a member that was removed does not come back under its old id.

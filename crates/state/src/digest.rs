@@ -82,6 +82,10 @@ impl State {
             bytes.extend_from_slice(&number.to_le_bytes());
         }
         self.members.encode(&mut bytes);
+        // Left out when there are none, so that members of a version without alarms agree.
+        if !self.alarms.is_empty() {
+            self.alarms.encode(&mut bytes);
+        }
         xxh3_128(&bytes)
     }
 

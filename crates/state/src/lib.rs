@@ -1,7 +1,7 @@
 //! The replicated machine, pure: committed entries in, outcomes and events out.
 //!
 //! [`State`] is what every replica holds and agrees on: one multi-version keyspace with one revision
-//! counter, the leases that own keys, the members, and what is needed to carry out every request
+//! counter, the leases that own keys, the members, the alarms, and what is needed to carry out every request
 //! once. It reads no clock, draws no random number, performs no IO and starts no thread; the same
 //! entries give the same state, digest included, on every machine (R5).
 //!
@@ -32,7 +32,7 @@ mod testing;
 mod tree;
 mod txn;
 
-use tidelock_model::{Key, LeaseId, LogIndex, LogTime, Member, Members, Revision};
+use tidelock_model::{Alarms, Key, LeaseId, LogIndex, LogTime, Member, Members, Revision};
 
 pub use apply::{Applied, Effects, LeaseChange};
 pub use history::{Changes, EventsPage};
@@ -58,6 +58,7 @@ pub struct State {
     /// Greatest time stamp seen; never runs back.
     clock: LogTime,
     members: Members,
+    alarms: Alarms,
     keyspace: Keyspace,
     leases: Leases,
     requests: Requests,
@@ -75,6 +76,7 @@ impl State {
             compacted: Revision(0),
             clock: LogTime(0),
             members: Members::default(),
+            alarms: Alarms::default(),
             keyspace: Keyspace::new(),
             leases: Leases::new(),
             requests: Requests::new(),
@@ -110,6 +112,12 @@ impl State {
     #[must_use]
     pub fn members(&self) -> &Members {
         &self.members
+    }
+
+    /// What is declared to be wrong.
+    #[must_use]
+    pub fn alarms(&self) -> &Alarms {
+        &self.alarms
     }
 
     /// How many keys exist.

@@ -5,7 +5,7 @@
 //! state whose digest differs from the head's are errors, and memory grows only with the input.
 
 use bytes::Bytes;
-use tidelock_model::{DecodeError, KeyValue, LeaseId, LogIndex, LogTime, Members, Reader, Revision, Wire};
+use tidelock_model::{Alarms, DecodeError, KeyValue, LeaseId, LogIndex, LogTime, Members, Reader, Revision, Wire};
 
 use crate::State;
 use crate::lease::Lease;
@@ -60,7 +60,7 @@ impl StateLoader {
     pub fn new(head: Bytes) -> Result<StateLoader, LoadError> {
         let mut input = Reader::new(head);
         let version = input.byte()?;
-        if version != HEAD_VERSION {
+        if !(1..=HEAD_VERSION).contains(&version) {
             return Err(LoadError::UnknownVersion { found: version });
         }
         let mut state = State::new();
@@ -80,6 +80,9 @@ impl StateLoader {
             state.leases.grant(id, lease);
         }
         state.requests = Requests::decode(&mut input)?;
+        if version >= 2 {
+            state.alarms = Alarms::decode(&mut input)?;
+        }
         input.finish()?;
         if state.compacted > state.revision || state.revision < Revision::FIRST {
             return Err(LoadError::Inconsistent { what: "its revisions" });
@@ -167,6 +170,7 @@ impl StateLoader {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::SnapshotHead;
     use crate::testing::{Machine, load, pages, put, put_leased};
 
     fn machine() -> Machine {
@@ -217,21 +221,27 @@ mod tests {
 
     /// Pinned bytes: old snapshots must stay readable, or a new version number is due.
     #[test]
-    fn version_1_bytes_stay_readable() {
+    fn old_bytes_stay_readable() {
         let mut machine = Machine::new();
         machine.done(put("k", "v"));
         let head = machine.state.begin_snapshot();
         let pages = pages(&machine.state, &head, usize::MAX);
         assert_eq!(pages, [[2, 0x10, b'k', 2, 0, 1, 2, 0, 1, b'v']]);
         let digest = machine.state.digest().to_le_bytes();
-        let mut expected = vec![1, 1, 2, 0, 10];
+        let mut expected = vec![2, 1, 2, 0, 10];
         expected.extend_from_slice(&digest);
         // One key; no members, none removed; no leases; one origin: node, boot, no other boot, highest,
         // last heard, and 2048 bytes of window with number 1 in it; no remembered requests.
         expected.extend_from_slice(&[1, 0, 0, 0, 1, 1, 1, 0, 1, 1, 0x80, 0x10, 2]);
         expected.extend_from_slice(&[0; 2047]);
         expected.push(0);
+        // No alarms: what version 2 added.
+        expected.push(0);
         assert_eq!(head.bytes, expected);
+        expected.pop();
+        expected[0] = 1;
+        let version_1 = SnapshotHead { bytes: expected, ..head };
+        assert_eq!(load(&version_1, pages).unwrap().digest(), machine.state.digest());
         let pinned = 49_006_668_418_093_372_190_168_907_123_473_963_371;
         assert_eq!(machine.state.digest(), pinned, "the digest is compared between versions of the program");
     }

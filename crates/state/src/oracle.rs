@@ -5,9 +5,9 @@
 use std::collections::BTreeMap;
 
 use tidelock_model::{
-    Answer, Command, Compare, CompareResult, CompareTarget, Event, Key, KeyRange, KeyValue, LeaseId, LogIndex, Op,
-    OpAnswer, Projection, PutLease, PutOp, PutValue, RangeAnswer, RangeOp, Record, RecordMeta, Refusal, Revision,
-    SortBy, Term,
+    AlarmKind, Alarms, Answer, Command, Compare, CompareResult, CompareTarget, Event, Key, KeyRange, KeyValue, LeaseId,
+    LogIndex, Op, OpAnswer, Projection, PutLease, PutOp, PutValue, RangeAnswer, RangeOp, Record, RecordMeta, Refusal,
+    Revision, SortBy, Term,
 };
 
 use crate::Lease;
@@ -19,11 +19,18 @@ pub(crate) struct Oracle {
     /// Every change ever, in order.
     pub(crate) versions: Vec<KeyValue>,
     pub(crate) leases: BTreeMap<LeaseId, Lease>,
+    pub(crate) alarms: Alarms,
 }
 
 impl Oracle {
     pub(crate) fn new() -> Oracle {
-        Oracle { revision: Revision(1), compacted: Revision(0), versions: Vec::new(), leases: BTreeMap::new() }
+        Oracle {
+            revision: Revision(1),
+            compacted: Revision(0),
+            versions: Vec::new(),
+            leases: BTreeMap::new(),
+            alarms: Alarms::default(),
+        }
     }
 
     pub(crate) fn apply(&mut self, index: LogIndex, term: Term, command: &Command) -> Result<Answer, Refusal> {
@@ -37,7 +44,17 @@ impl Oracle {
 
     fn attempt(&mut self, index: LogIndex, term: Term, command: &Command) -> Result<Answer, Refusal> {
         let (before, next) = (self.clone(), self.revision.next());
+        let by_itself =
+            matches!(command, Command::LeaseExpire { .. } | Command::PublishMember(_) | Command::SetAlarm { .. });
         match command {
+            _ if !by_itself && self.alarms.any(AlarmKind::Corrupt) => return Err(Refusal::Corrupt),
+            Command::LeaseGrant { .. } if self.alarms.any(AlarmKind::NoSpace) => return Err(Refusal::NoSpace),
+            Command::Write(op) if op.grows() && self.alarms.any(AlarmKind::NoSpace) => return Err(Refusal::NoSpace),
+            Command::SetAlarm { alarm, raised } => {
+                let was_raised = self.alarms.contains(*alarm);
+                self.alarms.set(*alarm, *raised);
+                return Ok(Answer::AlarmSet { was_raised });
+            }
             Command::Write(op) => {
                 let answer = self.op(&before, op)?;
                 if self.versions.len() > before.versions.len() {

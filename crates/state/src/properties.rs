@@ -5,9 +5,9 @@ use proptest::collection::vec;
 use proptest::option;
 use proptest::prelude::*;
 use tidelock_model::{
-    Batch, Command, Compare, CompareResult, CompareTarget, DeleteOp, Key, KeyRange, LeaseExpiry, LeaseId, LogIndex,
-    LogTime, Member, MemberRole, NodeId, Op, Origin, Projection, Proposal, PutLease, PutOp, PutValue, Query,
-    QueryAnswer, RangeOp, RequestId, Revision, RevisionBounds, Sort, SortBy, Space, Term, Txn,
+    Alarm, AlarmKind, Alarms, Batch, Command, Compare, CompareResult, CompareTarget, DeleteOp, Key, KeyRange,
+    LeaseExpiry, LeaseId, LogIndex, LogTime, Member, MemberRole, NodeId, Op, Origin, Projection, Proposal, PutLease,
+    PutOp, PutValue, Query, QueryAnswer, RangeOp, RequestId, Revision, RevisionBounds, Sort, SortBy, Space, Term, Txn,
 };
 
 use crate::State;
@@ -100,12 +100,21 @@ fn op() -> impl Strategy<Value = Op> {
     })
 }
 
+/// Raised one time in `1 + lowered`: under an alarm little else happens.
+fn alarm(members: impl Strategy<Value = u64>, lowered: u32) -> impl Strategy<Value = Command> {
+    let kind = prop_oneof![Just(AlarmKind::NoSpace), Just(AlarmKind::Corrupt)];
+    let raised = prop_oneof![1 => Just(true), lowered => Just(false)];
+    (members, kind, raised)
+        .prop_map(|(member, kind, raised)| Command::SetAlarm { alarm: Alarm { member: NodeId(member), kind }, raised })
+}
+
 fn command() -> impl Strategy<Value = Command> {
     prop_oneof![
         12 => op().prop_map(Command::Write),
         2 => revision().prop_map(|revision| Command::Compact { revision }),
         3 => lease().prop_map(|id| Command::LeaseGrant { id, ttl_s: 60 }),
         1 => lease().prop_map(|id| Command::LeaseRevoke { id }),
+        1 => alarm(0u64..2, 3),
         1 => (any::<bool>(), vec((lease(), 0u64..20), 0..4)).prop_map(|(same_term, leases)| Command::LeaseExpire {
             term: if same_term { TERM } else { Term(TERM.0 - 1) },
             leases: leases
@@ -174,7 +183,8 @@ fn run_step(machine: &mut Machine, oracle: &mut Oracle, step: Step) {
             assert_eq!(machine.read(op), expected);
         }
         Step::Txn(op) => {
-            let mut copy = oracle.clone();
+            // Alarms do not keep anyone from reading.
+            let mut copy = Oracle { alarms: Alarms::default(), ..oracle.clone() };
             let read = machine.state.read(&Query::Txn(op.clone()));
             if op.writes() {
                 assert!(read.is_err());
@@ -211,6 +221,7 @@ fn read_paged(state: &State, op: &RangeOp, at: Revision, size: usize) -> tideloc
 fn compare_all(machine: &Machine, oracle: &Oracle) {
     let state = &machine.state;
     assert_eq!((state.revision(), state.compacted()), (oracle.revision, oracle.compacted));
+    assert_eq!(state.alarms(), &oracle.alarms);
     assert_eq!(state.live_sum, state.recompute_live_sum());
     assert!(state.leases().eq(oracle.leases.iter().map(|(id, lease)| (*id, *lease))));
     for id in oracle.leases.keys() {
@@ -378,6 +389,7 @@ fn wild_command() -> impl Strategy<Value = Command> {
         1 => wild_number().prop_map(|revision| Command::Compact { revision: Revision(revision) }),
         1 => (wild_number(), any::<u32>()).prop_map(|(id, ttl_s)| Command::LeaseGrant { id: LeaseId(id as i64), ttl_s }),
         1 => wild_number().prop_map(|id| Command::LeaseRevoke { id: LeaseId(id as i64) }),
+        1 => alarm(wild_number(), 3),
         1 => wild_number().prop_map(|id| Command::PublishMember(Member {
             id: NodeId(id),
             name: String::new(),

@@ -7,8 +7,8 @@
 //! must be held back at that revision ([`State::sweep`]).
 
 use tidelock_model::{
-    Key, KeyRange, KeyValue, OpAnswer, Projection, Query, QueryAnswer, RangeAnswer, RangeOp, Record, Refusal, Revision,
-    RevisionBounds, SortBy,
+    Key, KeyRange, KeyValue, OpAnswer, PageQuery, Projection, Query, QueryAnswer, RangeAnswer, RangeOp, Record,
+    Refusal, Revision, RevisionBounds, SortBy,
 };
 
 use crate::State;
@@ -40,7 +40,19 @@ impl State {
             Query::Members => {
                 QueryAnswer::Members { revision, members: self.members.by_id.values().cloned().collect() }
             }
+            Query::Page(page) => {
+                let RangePage { items, next } = self.read_page(page)?;
+                QueryAnswer::Page { revision, items, next }
+            }
+            Query::Alarms => QueryAnswer::Alarms { revision, alarms: self.alarms.iter().collect() },
         })
+    }
+
+    fn read_page(&self, page: &PageQuery) -> Result<RangePage, Refusal> {
+        let at = page.at.unwrap_or(self.revision);
+        // Nobody holds sweeping back for this reader: each page is judged like a read of its own.
+        self.check_readable(at)?;
+        self.range_page(&RangeOp::all(page.range.clone()), at, page.after.as_ref(), page.max_keys)
     }
 
     /// Whether revision `at` can be read.
@@ -171,7 +183,7 @@ fn within(bounds: &RevisionBounds, item: &KeyValue) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::{Machine, delete, everything, key, put, range_at};
+    use crate::testing::{Machine, delete, everything, key, pairs, put, range_at};
 
     /// Kubernetes lists in chunks at one revision and shows how many remain: limit cuts, count does not.
     #[test]
@@ -218,6 +230,29 @@ mod tests {
             let read = machine.read(RangeOp { range: range.clone(), ..range_at(at) }).unwrap().items.len() as u64;
             assert_eq!(machine.state.count_at(&range, Revision(at)), Ok(read), "at {at}");
         }
+    }
+
+    /// Streams and hashes read the store a page at a time while it changes: they must see one revision, all
+    /// of it, and learn when it is gone.
+    #[test]
+    fn pages_show_one_revision_and_end_when_it_is_compacted() {
+        let mut machine = Machine::new();
+        ["a", "b", "c"].into_iter().for_each(|name| drop(machine.done(put(name, "1"))));
+        let mut page = PageQuery { range: everything(), at: None, after: None, max_keys: 2 };
+        let read = |machine: &Machine, page: &PageQuery| match machine.state.read(&Query::Page(page.clone()))? {
+            QueryAnswer::Page { revision, items, next } => Ok((revision, pairs(&items), next)),
+            other => panic!("{other:?}"),
+        };
+        let texts = |names: &[&str]| names.iter().map(|name| ((*name).to_owned(), "1".to_owned())).collect::<Vec<_>>();
+        let (revision, items, next) = read(&machine, &page).unwrap();
+        assert_eq!((revision, items, next.clone()), (Revision(4), texts(&["a", "b"]), Some(key("b"))));
+        page = PageQuery { at: Some(revision), after: next, ..page };
+        machine.done(put("c", "2"));
+        machine.done(put("d", "1"));
+        let rest = (Revision(6), texts(&["c"]), None);
+        assert_eq!(read(&machine, &page), Ok(rest), "what came later is not shown");
+        machine.compact(5);
+        assert_eq!(read(&machine, &page), Err(Refusal::Compacted { asked: Revision(4), oldest: Revision(5) }));
     }
 
     /// A page that would show a revision with holes must be refused: sweeping went past it.

@@ -19,6 +19,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("journal", &["model"]),
     ("node", &["model", "state", "replica", "coordinator", "journal"]),
     ("etcd-api", &[]),
+    ("etcd-backup", &[]),
     ("face-etcd", &["model", "coordinator", "etcd-api"]),
     ("face-zookeeper", &["model", "coordinator"]),
     ("face-consul", &["model", "coordinator"]),

@@ -50,6 +50,7 @@ async fn serve(shared: Arc<Shared>, tcp: TcpStream, from: SocketAddr, permit: Ow
         Err(_) => return shared.turn_away(from, None, "no handshake in time".into()),
     };
     drop(permit);
+    Shared::learn(&shared, hello.from, &hello.advertise);
     let claim = Claim::new(&shared, hello.from, hello.purpose);
     let broken = match hello.purpose {
         Purpose::Messages => {

@@ -22,6 +22,9 @@ use super::net::Shared;
 use super::outbox::{Outbox, TAKE_FRAMES};
 use super::stream::PeerStream;
 
+/// How long what was queued for a peer that is no longer one may take to be sent.
+const LAST_WORDS: Duration = Duration::from_millis(300);
+
 /// Where a peer is reached; `None` once it was removed.
 pub(super) type Addresses = Option<Arc<[String]>>;
 
@@ -65,10 +68,23 @@ impl Link {
         loop {
             let targets = addresses.borrow_and_update().clone();
             let Some(targets) = targets else { return };
-            tokio::select! {
-                // The sender lives in `self`, so a change is the only thing this can report.
-                _ = addresses.changed() => { pause.reset(); continue; }
-                () = self.connect_and_pump(shared, &targets, &mut pause) => {}
+            let ended = {
+                let mut pumping = std::pin::pin!(self.connect_and_pump(shared, &targets, &mut pause));
+                tokio::select! {
+                    // The sender lives in `self`, so a change is the only thing this can report.
+                    _ = addresses.changed() => {
+                        if addresses.borrow().is_none() {
+                            // A member that was removed is to hear so.
+                            let _ = tokio::time::timeout(LAST_WORDS, &mut pumping).await;
+                        }
+                        false
+                    }
+                    () = &mut pumping => true,
+                }
+            };
+            if !ended {
+                pause.reset();
+                continue;
             }
             tokio::select! {
                 _ = addresses.changed() => pause.reset(),

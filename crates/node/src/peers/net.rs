@@ -21,6 +21,8 @@ use super::link::Link;
 use super::log_gate::LogGate;
 use super::{PeerConfig, PeerInbound, SnapshotDone, SnapshotSendError, SnapshotSource, accept, snapshot};
 
+/// Links at most: more members than any cluster has.
+const LINKS_MAX: usize = 64;
 /// How long `stop` waits for disk work of a snapshot that is under way.
 const STOP_WAIT_MAX: Duration = Duration::from_secs(10);
 
@@ -135,10 +137,7 @@ impl PeerNet {
                     });
                     continue;
                 }
-                let link = Arc::new(Link::new(*peer, addresses, &shared.config.limits));
-                links.insert(*peer, Arc::clone(&link));
-                let task_shared = Arc::clone(shared);
-                shared.spawn(async move { link.run(&task_shared).await });
+                links.insert(*peer, Shared::open_link(shared, *peer, addresses));
             }
         }
         for peer in removed {
@@ -211,6 +210,25 @@ impl PeerNet {
 }
 
 impl Shared {
+    fn open_link(shared: &Arc<Shared>, peer: NodeId, addresses: Arc<[String]>) -> Arc<Link> {
+        let link = Arc::new(Link::new(peer, addresses, &shared.config.limits));
+        let (task_shared, task_link) = (Arc::clone(shared), Arc::clone(&link));
+        shared.spawn(async move { task_link.run(&task_shared).await });
+        link
+    }
+
+    /// A peer that was admitted but is not known yet, most likely a member this node, being behind, has not
+    /// heard of: it can only be answered where it says it is. Kept until the members are known.
+    pub(super) fn learn(shared: &Arc<Shared>, peer: NodeId, address: &str) {
+        let mut links = shared.links.write();
+        if links.contains_key(&peer) || links.len() >= LINKS_MAX || address.is_empty() {
+            return;
+        }
+        tracing::info!(%peer, address, "a peer that is not known yet connected; answering it there");
+        let link = Shared::open_link(shared, peer, [address.to_owned()].as_slice().into());
+        links.insert(peer, link);
+    }
+
     /// Runs `task` until it ends or the links are stopped.
     pub(super) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
         let mut stopping = self.stopping.subscribe();

@@ -113,6 +113,19 @@ impl TestNode {
     }
 }
 
+/// A member that was away while others joined hears a leader it does not know. If it could not answer, it
+/// would never catch up.
+#[test]
+fn a_peer_that_is_not_known_yet_is_answered_where_it_says_it_is() {
+    run(async {
+        let (new, behind) = (TestNode::start(1, |_| ()), TestNode::start(2, |_| ()));
+        new.knows(&[&behind]);
+        until("the one that is behind to link back", || behind.net.is_connected(new.id)).await;
+        behind.net.send_all(new.id, [Bytes::from_static(b"heard you")]);
+        until("the answer", || !new.recorder.frames_from(behind.id).is_empty()).await;
+    });
+}
+
 /// Two nodes that know each other, with links up both ways.
 async fn linked_pair() -> (TestNode, TestNode) {
     let (a, b) = (TestNode::start(1, |_| ()), TestNode::start(2, |_| ()));

@@ -69,6 +69,10 @@ impl WatchQueue {
         self.content.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    pub(super) fn limits(&self) -> QueueLimits {
+        self.limits
+    }
+
     pub(super) fn wake(&self) {
         (self.wake)();
     }

@@ -132,9 +132,9 @@ mod tests {
             let applied = last.filter(|(_, observation)| matches!(observation, Observation::Applied { .. }));
             let Some((_, Observation::Applied { digest, index, .. })) = applied.into_iter().next() else { panic!() };
             if place == 0 {
-                *digest += 1
+                *digest += 1;
             } else {
-                *index = LogIndex(index.0 - 1)
+                *index = LogIndex(index.0 - 1);
             }
             assert_eq!(violations(&history), ["liveness"]);
             // A node that is down need not have caught up.

@@ -38,7 +38,8 @@ impl<'a> Prepared<'a> {
         let (told, seen) = (Horizon::of_revisions(told), Horizon::of_revisions(seen));
         let leases = leases(history);
         let claims = Claims::new(history, &replay, &leases, &seen);
-        Prepared { history, replay, told, seen, leases, claims, watches: told_watches(history) }
+        let watches = told_watches(history, &replay);
+        Prepared { history, replay, told, seen, leases, claims, watches }
     }
 
     /// Names a request, for messages.

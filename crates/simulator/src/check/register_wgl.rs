@@ -77,7 +77,7 @@ fn registers(operations_of_run: &[Operation]) -> BTreeMap<&str, Vec<usize>> {
             }
         }
     }
-    registers.values_mut().for_each(|indices| indices.dedup());
+    registers.values_mut().for_each(Vec::dedup);
     registers
 }
 

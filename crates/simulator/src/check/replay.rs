@@ -33,12 +33,16 @@ pub(crate) struct Version<'a> {
     pub(crate) key: &'a str,
     /// What it became; `None`: deleted.
     pub(crate) became: Option<&'a Kv>,
+    /// What it was just before the revision.
+    pub(crate) before: Option<&'a Kv>,
 }
 
 /// The store at any revision.
 pub(crate) struct Replay<'a> {
     ledger: &'a Ledger,
     keys: BTreeMap<&'a str, Vec<Version<'a>>>,
+    /// The changes of each revision, from [`EMPTY_STORE`] on, up to the first hole in the ledger.
+    dense: Vec<Vec<Version<'a>>>,
     /// Every key each lease ever owned.
     owned: BTreeMap<i64, BTreeSet<&'a str>>,
     /// The last revision that put a key on each lease.
@@ -51,11 +55,15 @@ impl<'a> Replay<'a> {
         let mut replay = Replay {
             ledger,
             keys: BTreeMap::new(),
+            dense: vec![Vec::new()],
             owned: BTreeMap::new(),
             attached: BTreeMap::new(),
             flaws: Vec::new(),
         };
         for (revision, changes) in &ledger.changes {
+            if place_of(*revision) == replay.dense.len() {
+                replay.dense.push(Vec::with_capacity(changes.len()));
+            }
             for (place, change) in changes.iter().enumerate() {
                 replay.take(*revision, place, change);
             }
@@ -65,11 +73,16 @@ impl<'a> Replay<'a> {
 
     fn take(&mut self, revision: i64, place: usize, change: &'a Change) {
         let versions = self.keys.entry(&change.key).or_default();
-        let before = versions.last().and_then(|version| version.became);
-        if let Some(flaw) = flaw_of(revision, change, before) {
+        let last = versions.last();
+        if let Some(flaw) = flaw_of(revision, change, last.and_then(|version| version.became)) {
             self.flaws.push((revision, &change.key, flaw));
         }
-        versions.push(Version { revision, place, key: &change.key, became: change.became.as_ref() });
+        let before = last.and_then(|last| if last.revision == revision { last.before } else { last.became });
+        let version = Version { revision, place, key: &change.key, became: change.became.as_ref(), before };
+        versions.push(version);
+        if let Some(dense) = self.dense.get_mut(place_of(revision)) {
+            dense.push(version);
+        }
         if let Some(lease) = change.became.as_ref().map(|kv| kv.lease).filter(|lease| *lease != 0) {
             self.owned.entry(lease).or_default().insert(&change.key);
             self.attached.insert(lease, revision);
@@ -89,6 +102,12 @@ impl<'a> Replay<'a> {
     /// What a revision changed; nothing if there is no such revision.
     pub(crate) fn changes_at(&self, revision: i64) -> &'a [Change] {
         self.ledger.changes.get(&revision).map_or(&[], Vec::as_slice)
+    }
+
+    /// What the key was just before a revision, found quickly if that revision changed it.
+    pub(crate) fn before(&self, key: &str, revision: i64) -> Option<&'a Kv> {
+        let change = self.dense.get(place_of(revision)).and_then(|all| all.iter().find(|change| change.key == key));
+        change.map_or_else(|| self.get(key, revision - 1), |change| change.before)
     }
 
     /// A key as of a revision.
@@ -141,6 +160,10 @@ impl<'a> Replay<'a> {
         let upper = if empty { Bound::Included(first) } else { upper };
         self.keys.range::<str, _>((lower, upper)).filter(move |_| !empty).map(|(_, versions)| versions)
     }
+}
+
+fn place_of(revision: i64) -> usize {
+    usize::try_from(revision - EMPTY_STORE).unwrap_or(usize::MAX)
 }
 
 fn as_of<'a>(versions: &[Version<'a>], at: i64) -> Option<&'a Kv> {

@@ -420,9 +420,10 @@ mod busy {
         }
 
         fn busy_list(&mut self, client: u32, number: u64) {
-            let value = self.keys.get("list/1").map_or(format!("e{number}"), |kv| format!("{},e{number}", kv.value));
-            self.put(client, "list/1", &value);
-            self.get(client, "list/1", None, false);
+            let key = format!("list/{}", number / 600);
+            let value = self.keys.get(&key).map_or(format!("e{number}"), |kv| format!("{},e{number}", kv.value));
+            self.put(client, &key, &value);
+            self.get(client, &key, None, false);
         }
 
         fn busy_counter(&mut self, client: u32, number: u64) {

@@ -20,16 +20,19 @@ pub(crate) struct ToldWatch<'a> {
     pub(crate) events: Vec<(Stamp, &'a WatchEvent)>,
     /// The highest revision among events and progress; 0 if there was none.
     pub(crate) reached: i64,
+    /// Everything it has to be told sooner or later, in order.
+    due: Vec<Version<'a>>,
 }
 
 /// All watchers, in the order of opening.
-pub(crate) fn told_watches(history: &History) -> Vec<ToldWatch<'_>> {
-    history.watches.iter().map(ToldWatch::new).collect()
+pub(crate) fn told_watches<'a>(history: &'a History, replay: &Replay<'a>) -> Vec<ToldWatch<'a>> {
+    history.watches.iter().map(|log| ToldWatch::new(log, replay)).collect()
 }
 
 impl<'a> ToldWatch<'a> {
-    fn new(log: &'a WatchLog) -> ToldWatch<'a> {
-        let mut watch = ToldWatch { log, created: None, from: None, canceled: false, events: Vec::new(), reached: 0 };
+    fn new(log: &'a WatchLog, replay: &Replay<'a>) -> ToldWatch<'a> {
+        let (events, due) = (Vec::new(), Vec::new());
+        let mut watch = ToldWatch { log, created: None, from: None, canceled: false, events, reached: 0, due };
         for (stamp, notice) in &log.notices {
             match notice {
                 Notice::Created { revision } => drop(watch.created.get_or_insert(*revision)),
@@ -43,15 +46,16 @@ impl<'a> ToldWatch<'a> {
             }
         }
         watch.from = if log.start > 0 { Some(log.start) } else { watch.created.map(|revision| revision + 1) };
+        if let Some(from) = watch.from {
+            watch.due = replay.changes_in(&log.key, log.end.as_deref(), from, replay.last());
+            watch.due.retain(|change| if change.became.is_some() { !log.no_puts } else { !log.no_deletes });
+        }
         watch
     }
 
     /// What it has to be told up to and including a revision, in order.
-    pub(crate) fn due(&self, replay: &Replay<'a>, to: i64) -> Vec<Version<'a>> {
-        let Some(from) = self.from else { return Vec::new() };
-        let mut due = replay.changes_in(&self.log.key, self.log.end.as_deref(), from, to);
-        due.retain(|change| if change.became.is_some() { !self.log.no_puts } else { !self.log.no_deletes });
-        due
+    pub(crate) fn due(&self, to: i64) -> &[Version<'a>] {
+        &self.due[..self.due.partition_point(|change| change.revision <= to)]
     }
 }
 

@@ -8,13 +8,11 @@ use crate::history::Notice;
 
 pub(crate) fn check(prepared: &Prepared<'_>, findings: &mut Findings) {
     for watch in &prepared.watches {
-        check_watch(prepared, watch, findings);
+        check_watch(watch, findings);
     }
 }
 
-fn check_watch(prepared: &Prepared<'_>, watch: &ToldWatch<'_>, findings: &mut Findings) {
-    let Some(last) = last_progress(watch) else { return };
-    let due = watch.due(&prepared.replay, last);
+fn check_watch(watch: &ToldWatch<'_>, findings: &mut Findings) {
     let (mut told, mut reached, mut progress) = (0, 0, 0);
     for (_, notice) in &watch.log.notices {
         match notice {
@@ -29,7 +27,7 @@ fn check_watch(prepared: &Prepared<'_>, watch: &ToldWatch<'_>, findings: &mut Fi
                 told += events.len();
             }
             Notice::Progress { revision } => {
-                let needed = due.partition_point(|change| change.revision <= *revision);
+                let needed = watch.due(*revision).len();
                 // What was told beyond `revision` does not stand for what was missing below it.
                 let had = told_up_to(watch, told, *revision);
                 if had < needed {
@@ -47,14 +45,6 @@ fn check_watch(prepared: &Prepared<'_>, watch: &ToldWatch<'_>, findings: &mut Fi
             Notice::Created { .. } | Notice::Canceled { .. } => {}
         }
     }
-}
-
-fn last_progress(watch: &ToldWatch<'_>) -> Option<i64> {
-    let progress = |notice: &Notice| match notice {
-        Notice::Progress { revision } => Some(*revision),
-        _ => None,
-    };
-    watch.log.notices.iter().filter_map(|(_, notice)| progress(notice)).max()
 }
 
 fn told_up_to(watch: &ToldWatch<'_>, told: usize, revision: i64) -> usize {

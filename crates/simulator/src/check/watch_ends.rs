@@ -49,7 +49,7 @@ fn check_open(prepared: &Prepared<'_>, watch: &ToldWatch<'_>, findings: &mut Fin
         findings.add("W8", format_args!("{watch} was open at the end and never told so"));
         return;
     }
-    let due = watch.due(&prepared.replay, prepared.seen.by(due_by));
+    let due = watch.due(prepared.seen.by(due_by));
     if let Some(missing) = due.iter().find(|change| change.revision > watch.reached) {
         let (key, revision, reached) = (missing.key, missing.revision, watch.reached);
         findings.add(

@@ -18,7 +18,12 @@ pub(crate) fn check(prepared: &Prepared<'_>, findings: &mut Findings) {
             let revision = event.kv.modified;
             findings.add("W9", format_args!("{watch} was told of revision {revision}, before its first, {from}"));
         }
-        compare(watch, &watch.due(&prepared.replay, last), &told(watch, from), findings);
+        let due = watch.due(last);
+        // Mostly everything is as it should be, and needs no closer look.
+        let exact = due.len() == watch.events.len() && due.iter().zip(&watch.events).all(|(due, told)| is(told.1, due));
+        if !exact {
+            compare(watch, due, &told(watch, from), findings);
+        }
     }
 }
 
@@ -71,7 +76,7 @@ fn repeats(watch: &ToldWatch<'_>, event: &WatchEvent) -> bool {
 fn is(event: &WatchEvent, change: &Version<'_>) -> bool {
     match change.became {
         Some(kv) => !event.deleted && event.kv == *kv,
-        None => event.deleted && event.kv.key == change.key,
+        None => event.deleted && event.kv.key == change.key && event.kv.modified == change.revision,
     }
 }
 

@@ -2,8 +2,6 @@
 //! of one revision in one response (no watcher here asks for fragments). Also: it is opened before it is
 //! told anything, and told nothing after it was ended.
 
-use std::collections::BTreeMap;
-
 use super::told_watch::ToldWatch;
 use super::{Findings, Prepared};
 use crate::history::{Notice, WatchEvent};
@@ -36,15 +34,14 @@ fn check_response(
     findings: &mut Findings,
 ) {
     let mut before = last;
-    let mut times: BTreeMap<(i64, &str), usize> = BTreeMap::new();
-    for event in events {
+    for (place, event) in events.iter().enumerate() {
         let (key, revision) = (event.kv.key.as_str(), event.kv.modified);
-        let seen = times.entry((revision, key)).or_default();
-        *seen += 1;
-        let changed = prepared.replay.changes_at(revision).iter().filter(|change| change.key == key).count();
+        let same_revision = events[..place].iter().rev().take_while(|other| other.kv.modified == revision);
+        let seen = same_revision.filter(|other| other.kv.key == key).count();
+        let changed = || prepared.replay.changes_at(revision).iter().filter(|change| change.key == key).count();
         if revision < before {
             findings.add("W1", format_args!("{watch} was told of revision {revision} after {before}"));
-        } else if *seen > changed.max(1) {
+        } else if seen > 0 && seen >= changed() {
             findings.add("W2", format_args!("{watch} was told of {key:?} at revision {revision} twice"));
         } else if revision == last {
             findings.add("W4", format_args!("{watch} was told of revision {revision} in two responses"));

@@ -27,7 +27,7 @@ fn check_watch(prepared: &Prepared<'_>, watch: &ToldWatch<'_>, compactions: &[(S
     let asked = watch.events.iter().any(|(_, event)| event.previous.is_some());
     for (stamp, event) in &watch.events {
         let (key, revision) = (event.kv.key.as_str(), event.kv.modified);
-        let before = prepared.replay.get(key, revision - 1);
+        let before = prepared.replay.before(key, revision);
         match (&event.previous, before) {
             (Some(told), before) if before != Some(told) => {
                 findings.add("W7", format_args!("{watch} was told {event:?}, but before that it was {before:?}"));

@@ -189,6 +189,21 @@ fn a_request_that_takes_too_long_or_whose_connection_breaks_is_unknown() {
     assert!(operations.iter().all(|operation| operation.returned > Some(operation.called)));
 }
 
+/// A write that was done and acknowledged, but not to anyone who could hear it, is the hardest case for
+/// clients and checkers alike: it must occur, and as unknown.
+#[test]
+fn a_write_whose_answer_is_lost_on_the_way_is_unknown() {
+    let mut stage = Stage::new();
+    let client = stage.client(1_000_000);
+    let told = stage.start(async move { client.ask_at(NODE, put("k", "v", 0)).await });
+    while stage.double.proposals() == 0 {
+        stage.run_for(1);
+    }
+    stage.doors.close(NODE);
+    stage.run_for(500_000);
+    assert_eq!(told.take(), Some(Told::Unknown("the connection to the node broke".into())));
+}
+
 /// A node that is stopped for a while must not carry out what arrives meanwhile, and must afterwards.
 #[test]
 fn a_paused_node_carries_nothing_out_until_it_goes_on() {

@@ -74,7 +74,13 @@ impl World {
         };
         self.trace.numbers(self.clock.now(), Some(from), "connect", &[to.0, u64::from(admitted.is_ok())]);
         match admitted {
-            Ok(()) => links.connected(to),
+            Ok(()) => {
+                links.connected(to);
+                let receiver = self.machines.get(&to).and_then(|machine| machine.life.as_ref());
+                if receiver.is_some_and(|life| life.links.learn(from)) {
+                    self.try_to_connect(to, from, 1);
+                }
+            }
             Err(why) => {
                 self.trace.note(self.clock.now(), Some(from), || format!("no link to {to}: {why}"));
                 links.disconnected(to, &why);

@@ -137,8 +137,7 @@ impl World {
         let revoked: BTreeSet<i64> = revoked.collect();
         for (_, observation) in &history.observations {
             if let Observation::LeaseEnded { lease, .. } = observation {
-                let how = if revoked.contains(lease) { coverage::LEASE_REVOKED } else { coverage::LEASE_EXPIRED };
-                self.coverage.hit(how);
+                self.coverage.add(coverage::LEASE_EXPIRED, u64::from(!revoked.contains(lease)));
             }
         }
     }
