@@ -414,8 +414,13 @@ case_cluster() {
     show_quietly endpoint health --cluster | sed 's,http://,,' | sort
     echo '$ endpoint status'
     show_quietly -a endpoint status | status_line | sort
+    # With the members' URLs as they are listed: this version of etcdctl takes them for host names.
+    echo '$ endpoint status --cluster'
+    show_quietly endpoint status --cluster | sed 's,http://,,' | status_line | sort
     show alarm list
     show defrag
+    echo '$ defrag --cluster'
+    show_quietly defrag --cluster | sed 's,http://,,' | sort
 }
 
 # The fields of a status line that must agree: whether it leads, whether it learns, errors.

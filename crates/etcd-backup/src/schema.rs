@@ -93,7 +93,7 @@ pub(crate) fn collect(state: &mut MemberState, bucket: &[u8], key: &[u8], value:
         _ => match collect_named(state, &name, key, value) {
             Some(result) => result.map_err(bad)?,
             None => {
-                state.unrecognised.push(RawEntry { bucket: bucket.to_vec(), key: key.to_vec(), value: value.to_vec() })
+                state.unrecognised.push(RawEntry { bucket: bucket.to_vec(), key: key.to_vec(), value: value.to_vec() });
             }
         },
     }

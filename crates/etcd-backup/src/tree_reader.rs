@@ -124,7 +124,7 @@ impl Walk {
             let Some(child) = level.page.child(index) else { continue };
             let lower = level.page.key(index).map(<[u8]>::to_vec);
             let upper = level.page.key(index + 1).map(<[u8]>::to_vec).or_else(|| level.upper.clone());
-            self.enter(file, child, lower, upper)?;
+            self.enter(file, child, lower.as_deref(), upper)?;
         }
         Ok(None)
     }
@@ -133,14 +133,14 @@ impl Walk {
         &mut self,
         file: &mut PageFile<R>,
         id: u64,
-        lower: Option<Vec<u8>>,
+        lower: Option<&[u8]>,
         upper: Option<Vec<u8>>,
     ) -> Result<(), ReadError> {
         let page = file.page(id)?;
         if !self.seen.insert_run(&page) {
             return Err(ReadError::damaged(id, "two references lead to it"));
         }
-        self.descend(page, lower.as_deref(), upper)
+        self.descend(page, lower, upper)
     }
 
     fn descend(&mut self, page: Page, lower: Option<&[u8]>, upper: Option<Vec<u8>>) -> Result<(), ReadError> {

@@ -18,7 +18,7 @@ use crate::tree_reader::BUCKET_HEADER_BYTES;
 pub(crate) const PAGE_BYTES: usize = 4096;
 /// A bucket with a single page up to this size lives in the entry that names it, as bbolt has it.
 const INLINE_BYTES_MAX: usize = PAGE_BYTES / 4;
-const CHILDREN_MIN: usize = 1;
+const CHILDREN_MIN: usize = 2;
 
 /// Takes pages in the order they become known and gives them numbers.
 pub(crate) struct PageSink<W> {

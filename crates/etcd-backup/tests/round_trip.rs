@@ -1,5 +1,7 @@
 //! What is written is read back equal, and what could not be read back is refused when it is written.
 
+#![allow(clippy::unwrap_used)]
+
 use std::fs;
 use std::path::Path;
 

@@ -187,31 +187,44 @@ fn text(block: &[u8], at: &mut usize) -> Option<(bool, std::ops::Range<usize>)> 
     Some((is_compressed, range))
 }
 
-/// A beginning of an authority, and what takes its place.
-struct Scheme {
-    plain: (&'static [u8], &'static [u8]),
-    /// The same in Huffman code, at the top of the number; `bits` of it count.
-    compressed: (u64, u64),
-    bits: u32,
+/// A character in HPACK's Huffman code: the bits, and how many (RFC 7541, appendix B).
+type Code = (u64, u32);
+const H: Code = (0b10_0111, 6);
+const T: Code = (0b0_1001, 5);
+const P: Code = (0b10_1011, 6);
+const S: Code = (0b0_1000, 5);
+const COLON: Code = (0b101_1100, 7);
+const SLASH: Code = (0b01_1000, 6);
+/// As many bits as a colon.
+const B: Code = (0b101_1101, 7);
+/// As many bits as a slash.
+const DASH: Code = (0b01_0110, 6);
+
+/// The characters one after the other, and how many bits they are.
+const fn joined(codes: &[Code]) -> Code {
+    let (mut joined, mut bits, mut at) = (0, 0, 0);
+    while at < codes.len() {
+        joined = joined << codes[at].1 | codes[at].0;
+        bits += codes[at].1;
+        at += 1;
+    }
+    (joined, bits)
 }
 
-/// `http://` and `https://`; `B` has as many bits as `:`, and `-` as many as `/` (RFC 7541, appendix B).
+/// A beginning of an authority, and what takes its place, plain and compressed.
+struct Scheme {
+    plain: (&'static [u8], &'static [u8]),
+    compressed: (Code, Code),
+}
+
 const SCHEMES: [Scheme; 2] = [
     Scheme {
         plain: (b"http://", b"httpB--"),
-        compressed: (
-            0b100111_01001_01001_101011_1011100_011000_011000,
-            0b100111_01001_01001_101011_1011101_010110_010110,
-        ),
-        bits: 41,
+        compressed: (joined(&[H, T, T, P, COLON, SLASH, SLASH]), joined(&[H, T, T, P, B, DASH, DASH])),
     },
     Scheme {
         plain: (b"https://", b"httpsB--"),
-        compressed: (
-            0b100111_01001_01001_101011_01000_1011100_011000_011000,
-            0b100111_01001_01001_101011_01000_1011101_010110_010110,
-        ),
-        bits: 46,
+        compressed: (joined(&[H, T, T, P, S, COLON, SLASH, SLASH]), joined(&[H, T, T, P, S, B, DASH, DASH])),
     },
 ];
 
@@ -223,10 +236,11 @@ fn mend_authority(is_compressed: bool, value: &mut [u8]) {
         }
         if is_compressed && let Some(first) = value.first_chunk_mut::<8>() {
             let bits = u64::from_be_bytes(*first);
-            let below = u64::BITS - scheme.bits;
-            if bits >> below == scheme.compressed.0 {
+            let ((url, length), (mended, _)) = scheme.compressed;
+            let below = u64::BITS - length;
+            if bits >> below == url {
                 let rest = bits & ((1 << below) - 1);
-                *first = (scheme.compressed.1 << below | rest).to_be_bytes();
+                *first = (mended << below | rest).to_be_bytes();
                 return;
             }
         }

@@ -1,9 +1,9 @@
 //! Who is in the cluster. Members' peer addresses are `host:port` with us and URLs with etcd.
 //!
-//! Whether a change is safe is judged by the leader below. Two things are etcd's and judged here: how many
-//! learners there may be, and the words for a change that would cost the majority.
+//! Whether a change is safe is judged by the leader below. Judged here, from what this member knows, is what
+//! etcd's members judge themselves: how many learners there may be, and whether enough members ever started.
 
-use tidelock_coordinator::{Consistency, MemberError};
+use tidelock_coordinator::Consistency;
 use tidelock_etcd_api::etcdserverpb::cluster_server::Cluster;
 use tidelock_etcd_api::etcdserverpb::{
     Member as WireMember, MemberAddRequest, MemberAddResponse, MemberListRequest, MemberListResponse,
@@ -65,19 +65,24 @@ pub fn wire_member(member: &Member) -> WireMember {
     }
 }
 
-/// Why a change that would cost the majority is refused, in etcd's words: members that never started cannot
-/// be counted on, members that did are unreachable now.
+/// Whether enough voters have ever started to be a majority after the change, as far as this member knows.
+/// One that never did cannot be counted on. A lone member may get its first companion all the same.
 #[must_use]
-pub fn majority_error(members: &[Member], change: &MemberChange) -> FaceError {
+pub fn enough_started(members: &[Member], change: &MemberChange) -> bool {
+    let is_voter = |member: &Member| member.role == MemberRole::Voter;
+    let counts = match change {
+        MemberChange::Add(member) => is_voter(member),
+        MemberChange::Remove(id) => !members.iter().any(|member| member.id == *id && !is_voter(member)),
+        _ => false,
+    };
     let by_id = members.iter().map(|member| (member.id, member.clone())).collect();
     let mut after = Members { by_id, removed: Vec::new() };
     after.apply(change);
-    let voters = after.by_id.values().filter(|member| member.role == MemberRole::Voter);
-    let (started, all) = voters.fold((0, 0), |(started, all), voter| {
-        // The name is told by the member itself when it starts.
-        (started + usize::from(!voter.name.is_empty()), all + 1)
-    });
-    if started < all / 2 + 1 { FaceError::MemberNotEnoughStarted } else { FaceError::Unhealthy }
+    let voters = after.by_id.values().filter(|member| is_voter(member)).count();
+    // A member tells its name when it starts.
+    let started = after.by_id.values().filter(|member| is_voter(member) && !member.name.is_empty()).count();
+    let grows_from_one = matches!(change, MemberChange::Add(_)) && started == 1 && voters == 2;
+    !counts || grows_from_one || started > voters / 2
 }
 
 /// Whether one more learner would be one too many.
@@ -91,18 +96,16 @@ pub fn adds_learner_too_many(members: &[Member], change: &MemberChange, learners
 impl Services {
     async fn change(&self, change: MemberChange) -> Result<Vec<WireMember>, FaceError> {
         self.refuse_on_learner()?;
-        if matches!(change, MemberChange::Add(_)) {
-            // Two operators at the same moment could get one more in: a learner does no harm.
-            let members = self.members(Consistency::Linearizable).await?;
-            if adds_learner_too_many(&members, &change, self.config.limits.learners_max) {
-                return Err(FaceError::TooManyLearners);
-            }
+        // As this member knows them: these answers must not take a majority, whose lack they may be about.
+        let members = self.members(Consistency::Local).await?;
+        if adds_learner_too_many(&members, &change, self.config.limits.learners_max) {
+            return Err(FaceError::TooManyLearners);
         }
-        match self.coordinator.change_members(change.clone()).await {
-            Ok(members) => Ok(members.iter().map(wire_member).collect()),
-            Err(MemberError::WouldLoseQuorum) => Err(majority_error(&self.members(Consistency::Local).await?, &change)),
-            Err(error) => Err(error.into()),
+        if !enough_started(&members, &change) {
+            return Err(FaceError::MemberNotEnoughStarted);
         }
+        let members = self.coordinator.change_members(change).await?;
+        Ok(members.iter().map(wire_member).collect())
     }
 
     async fn members(&self, consistency: Consistency) -> Result<Vec<Member>, FaceError> {
@@ -184,20 +187,23 @@ mod tests {
 
     /// Operators do different things about a member they forgot to start and one they cannot reach.
     #[test]
-    fn members_that_never_started_are_told_from_those_out_of_reach() {
+    fn members_that_never_started_do_not_count_towards_a_majority() {
         let voter = |id, name| member(id, name, MemberRole::Voter);
         let add = MemberChange::Add(voter(9, ""));
+        let remove = |id| MemberChange::Remove(NodeId(id));
         let two_of_three = [voter(1, "a"), voter(2, "b"), voter(3, "")];
-        assert_eq!(majority_error(&two_of_three, &add), FaceError::MemberNotEnoughStarted);
+        assert!(!enough_started(&two_of_three, &add));
+        assert!(!enough_started(&two_of_three, &remove(2)));
+        assert!(enough_started(&two_of_three, &remove(3)));
         let three = [voter(1, "a"), voter(2, "b"), voter(3, "c")];
-        assert_eq!(majority_error(&three, &add), FaceError::Unhealthy);
-        assert_eq!(majority_error(&three, &MemberChange::Remove(NodeId(3))), FaceError::Unhealthy);
-        assert_eq!(majority_error(&two_of_three, &MemberChange::Remove(NodeId(2))), FaceError::MemberNotEnoughStarted);
-        // The last member cannot leave.
-        assert_eq!(
-            majority_error(&[voter(1, "a")], &MemberChange::Remove(NodeId(1))),
-            FaceError::MemberNotEnoughStarted
-        );
+        assert!(enough_started(&three, &add) && enough_started(&three, &remove(3)));
+        // A cluster grows from one, and the last member cannot leave.
+        let one = [voter(1, "a")];
+        assert!(enough_started(&one, &add) && !enough_started(&one, &remove(1)));
+        // Learners do not vote.
+        let with_learner = [voter(1, "a"), voter(2, ""), member(3, "", MemberRole::Learner)];
+        assert!(enough_started(&with_learner, &remove(3)) && !enough_started(&with_learner, &add));
+        assert!(enough_started(&with_learner, &MemberChange::Add(member(9, "", MemberRole::Learner))));
     }
 
     /// Every learner is sent everything by the leader: etcd's operators rely on being kept to one.

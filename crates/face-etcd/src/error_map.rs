@@ -188,7 +188,7 @@ impl From<MemberError> for FaceError {
             MemberError::NotFound(_) => FaceError::MemberNotFound,
             MemberError::WrongRole(_) => FaceError::MemberNotLearner,
             MemberError::LearnerBehind { .. } => FaceError::LearnerNotReady,
-            MemberError::WouldLoseQuorum => FaceError::MemberNotEnoughStarted,
+            MemberError::WouldLoseQuorum => FaceError::Unhealthy,
             // Nothing was changed and a later try may succeed: the one code that says so.
             MemberError::Busy => FaceError::TooManyRequests,
             MemberError::OutcomeUnknown { .. } => FaceError::Timeout,

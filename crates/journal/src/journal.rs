@@ -146,7 +146,10 @@ impl<D: Disk> Journal<D> {
         if !self.dirty {
             return Ok(());
         }
-        let synced = self.current().file.sync_data();
+        let mut synced = self.current().file.sync_data();
+        if tidelock_model::planted!(SyncErrorRetried) && synced.is_err() {
+            synced = self.current().file.sync_data();
+        }
         self.fail_on_error(synced)?;
         self.dirty = false;
         self.synced = self.current().end;

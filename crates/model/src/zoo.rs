@@ -37,6 +37,8 @@ inhabitants! {
     AckBeforeSync = "ack-before-sync",
     /// H2, R2: every other batch is acknowledged without a sync of its own.
     EveryOtherSyncSkipped = "every-other-sync-skipped",
+    /// H17: a sync that failed is tried again and believed, though the system has dropped what it was to write.
+    SyncErrorRetried = "sync-error-retried",
     /// R2: a follower tells the leader that it stored entries, or that it votes, before the disk has them.
     FollowerAcksBeforeSync = "follower-acks-before-sync",
     /// H2: a cluster of one need not wait for anybody, so it does not wait for its disk either.

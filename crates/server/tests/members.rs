@@ -219,6 +219,11 @@ async fn h21_a_founder_that_lost_its_disk_does_not_vote_as_if_nothing_had_happen
     std::fs::remove_dir_all(cluster.nodes[wiped].data_dir()).unwrap();
     cluster.nodes[wiped].start();
     cluster.nodes[behind].start();
+    // Whoever knew it with its old disk turns it away, and it says what to do.
+    assert!(!cluster.nodes[wiped].wait_until_ended().success());
+    let last_words = cluster.nodes[wiped].log();
+    assert!(last_words.contains("with another disk") && last_words.contains("--join"), "{last_words}");
+    cluster.nodes[wiped].start();
 
     // Of the two nodes with the write, one is down and one has lost it. The others may say nothing; they
     // may not say that there is none.

@@ -355,6 +355,17 @@ async fn metadata_reaches_the_services() {
     assert_eq!(served.post("/v3/kv/range", r#"{"key":"aw=="}"#).await.0, 200);
 }
 
+/// A client that gave a call a time wants its answer in it, not whenever a leader is found.
+#[tokio::test]
+async fn a_call_that_takes_longer_than_it_was_given_is_answered_in_time() {
+    let served = served(FaceConfig::default()).await;
+    served.double.renewals_allowed.forget_permits(usize::MAX);
+    let answer = served.send("POST /v3/lease/timetolive HTTP/1.1\r\nGrpc-Timeout: 30m", r#"{"ID":7}"#).await;
+    let text = "context deadline exceeded";
+    assert_eq!(answer.code, 504);
+    assert_eq!(answer.body().await, format!(r#"{{"error":"{text}","code":4,"message":"{text}"}}"#));
+}
+
 /// Probes restart a node or send clients away on these answers.
 #[tokio::test]
 async fn health_and_readiness_tell_the_truth_in_etcds_words() {

@@ -169,6 +169,17 @@ mod tests {
     }
 
     proptest! {
+        /// Anybody can send anything: it is read or refused, and nothing else happens.
+        #[test]
+        fn no_text_can_do_harm(text in "[{}\\[\\]\":,a-z_0-9 \\\\e.-]{0,80}", bytes in proptest::collection::vec(any::<u8>(), 0..80)) {
+            for path in ["/v3/kv/txn", "/v3/watch", "/v3/kv/range"] {
+                let shape = shape_of(path);
+                let _ = shape.request_from_json(text.as_bytes());
+                let _ = shape.request_from_json(&bytes);
+                let _ = shape.response_to_json(bytes.clone().into(), &mut Vec::new());
+            }
+        }
+
         /// Whatever is stored comes out as it went in, through both directions and both alphabets.
         #[test]
         fn keys_of_any_bytes_survive(key in proptest::collection::vec(any::<u8>(), 0..64), limit in any::<i64>()) {

@@ -15,6 +15,9 @@ use crate::plan::{MILLISECOND, Plan, SECOND};
 const GO_ON: Micros = 3 * SECOND;
 /// How long watchers are given at the very end.
 const LAST_EVENTS: Micros = 2_500 * MILLISECOND;
+/// One seed in so many is idle for this long before it ends.
+const IDLE_EVERY: u64 = 4;
+const IDLE: Micros = 20 * SECOND;
 /// How often it is looked whether everybody is done.
 const LOOK_EVERY: Micros = 100 * MILLISECOND;
 
@@ -47,6 +50,10 @@ impl World {
         self.wait_for_clients(deadline);
         self.setup.last_look();
         self.wait_for_clients(deadline);
+        if self.plan.seed.is_multiple_of(IDLE_EVERY) {
+            // Long enough for every lease that is left to end.
+            self.live_until(self.now() + IDLE);
+        }
         self.live_until(self.now() + LAST_EVENTS);
         if self.setup.working() > 0 {
             let message = format!("{} clients got no answer long after everything was healed", self.setup.working());

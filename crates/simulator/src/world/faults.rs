@@ -17,6 +17,8 @@ use crate::random::Random;
 
 /// How often a machine that lost its power loses it again while it starts, in thousandths.
 const POWER_GOES_AGAIN_PERMILLE: u64 = 200;
+/// How often a machine with a damaged disk is restarted at once, in thousandths.
+const RESTART_AFTER_DAMAGE_PERMILLE: u64 = 600;
 /// Bytes that strike together when a write goes astray.
 const SECTOR: usize = 512;
 
@@ -79,10 +81,8 @@ impl World {
             }
             Fault::SyncError { .. } => self.fail_io(node, Operation::Sync),
             Fault::WriteError { .. } => self.fail_io(node, Operation::Write),
-            Fault::BitRot { place, .. } => self.with(node, |machine| machine.damaged |= rot(&machine.disk, place)),
-            Fault::Misdirect { place, .. } => {
-                self.with(node, |machine| machine.damaged |= misdirect(&machine.disk, place));
-            }
+            Fault::BitRot { place, .. } => self.damage(node, |disk| rot(disk, place)),
+            Fault::Misdirect { place, .. } => self.damage(node, |disk| misdirect(disk, place)),
             Fault::ClockRate { permille, .. } => {
                 let now = self.now();
                 self.with(node, |machine| machine.set_clock_rate(now, permille));
@@ -93,6 +93,14 @@ impl World {
                 self.after(lasts, Event::ClientsReturn(node));
             }
             Fault::Partition { .. } | Fault::Flap { .. } | Fault::CrashAll { .. } => {}
+        }
+    }
+
+    /// Damages a disk. Most of what is damaged is only read when the node starts, so it soon does.
+    fn damage(&mut self, node: NodeId, change: impl FnOnce(&MemoryDisk) -> bool) {
+        self.with(node, |machine| machine.damaged |= change(&machine.disk));
+        if self.random.chance(RESTART_AFTER_DAMAGE_PERMILLE) {
+            self.kill(node, 500 * MILLISECOND, Keep::Everything);
         }
     }
 
@@ -218,17 +226,20 @@ fn files(disk: &MemoryDisk) -> Vec<(String, Vec<u8>)> {
     names.into_iter().filter_map(|name| Some((name.clone(), disk.contents(&name)?))).collect()
 }
 
-/// Flips one bit among all that are there. `false`: there are none.
+/// Flips one bit of a byte that holds something. `false`: there is none.
 fn rot(disk: &MemoryDisk, place: u64) -> bool {
     let files = files(disk);
-    let total: u64 = files.iter().map(|(_, bytes)| bytes.len() as u64).sum();
-    let Some(mut byte) = (place / 8).checked_rem(total) else { return false };
+    let held = |bytes: &[u8]| bytes.iter().filter(|byte| **byte != 0).count() as u64;
+    let total: u64 = files.iter().map(|(_, bytes)| held(bytes)).sum();
+    let Some(mut nth) = (place / 8).checked_rem(total) else { return false };
     for (name, bytes) in files {
-        if byte < bytes.len() as u64 {
-            disk.flip(&name, byte as usize, 1 << (place % 8));
+        if nth < held(&bytes) {
+            let mut places = bytes.iter().enumerate().filter(|(_, byte)| **byte != 0).map(|(at, _)| at);
+            let Some(at) = places.nth(nth as usize) else { return false };
+            disk.flip(&name, at, 1 << (place % 8));
             return true;
         }
-        byte -= bytes.len() as u64;
+        nth -= held(&bytes);
     }
     false
 }
