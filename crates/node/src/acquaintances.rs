@@ -6,14 +6,14 @@
 //! - whoever meets a peer for the first time writes down the number of its disk before it answers, and
 //!   turns away anyone who comes under that id with another disk;
 //! - a founder that holds nothing yet promises nothing, to nobody, before every other founder has accepted
-//!   its greeting ([`tidelock_replica::Input::Introduced`]).
+//!   its greeting ([`tidelock_replica::Input::Introduced`]). Who has is remembered here too, so that they need
+//!   not all be up at once.
 //!
 //! Together: by the time a founder makes its first promise, every other founder knows its disk, and none
-//! would talk to its successor on an empty one. The price: all founders must be up once, at the same time,
-//! when a cluster is founded. Members that join later draw their ids at random and cannot come back under
-//! an old one.
+//! would talk to its successor on an empty one. The price: to take part, a founder must have met every other
+//! one once. Members that join later draw their ids at random and cannot come back under an old one.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 
 use bytes::Bytes;
@@ -34,13 +34,21 @@ pub(crate) const OTHER_DISK: &str = "was known here with another disk";
 /// The peers this node has met.
 pub(crate) struct Acquaintances<D> {
     disk: D,
-    known: Mutex<BTreeMap<NodeId, u64>>,
+    met: Mutex<Met>,
+}
+
+#[derive(Clone, Default)]
+struct Met {
+    /// Peers that greeted this node, and their disks.
+    disks: BTreeMap<NodeId, u64>,
+    /// Peers that accepted this node's greeting.
+    accepted_by: BTreeSet<NodeId>,
 }
 
 impl<D: Disk> Acquaintances<D> {
     /// Reads what was remembered.
     pub(crate) fn open(disk: D) -> io::Result<Acquaintances<D>> {
-        let known = match disk.open(FILE) {
+        let met = match disk.open(FILE) {
             Ok(file) => {
                 let mut bytes = vec![0; usize::try_from(file.len()?).unwrap_or(0)];
                 file.read_at(0, &mut bytes)?;
@@ -50,40 +58,59 @@ impl<D: Disk> Acquaintances<D> {
                     io::Error::new(io::ErrorKind::InvalidData, format!("{place} is damaged; {advice}"))
                 })?
             }
-            Err(error) if error.kind() == io::ErrorKind::NotFound => BTreeMap::new(),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Met::default(),
             Err(error) => return Err(error),
         };
-        Ok(Acquaintances { disk, known: Mutex::new(known) })
+        Ok(Acquaintances { disk, met: Mutex::new(met) })
     }
 
     /// Takes note of a peer and its disk, durably; refuses one that had another disk before.
     pub(crate) fn meet(&self, node: NodeId, disk: u64) -> Result<(), String> {
-        let mut known = self.known.lock();
-        match known.get(&node) {
+        let mut met = self.met.lock();
+        match met.disks.get(&node) {
             Some(before) if *before == disk => Ok(()),
             Some(_) if tidelock_model::planted!(WipedDiskRejoins) => Ok(()),
             Some(_) => Err(format!(
-                "member {node:x} {OTHER_DISK}: what it had promised is lost; remove it (`tidelock member remove {node:x}`) \
-                 and let it join as a new member (`--join`)"
+                "member {node:x} {OTHER_DISK}: what it had promised is lost; remove it (`tidelock member remove \
+                 {node:x}`) and let it join as a new member (`--join`)"
             )),
             None => {
-                let mut with_it = known.clone();
-                with_it.insert(node, disk);
+                let mut with_it = met.clone();
+                with_it.disks.insert(node, disk);
                 write(&self.disk, &with_it).map_err(|error| format!("cannot take note of member {node:x}: {error}"))?;
-                *known = with_it;
+                *met = with_it;
                 Ok(())
             }
         }
     }
+
+    /// Takes note, durably, that a peer accepted this node's greeting.
+    pub(crate) fn accepted_by(&self, node: NodeId) -> io::Result<()> {
+        let mut met = self.met.lock();
+        if !met.accepted_by.contains(&node) {
+            let mut with_it = met.clone();
+            with_it.accepted_by.insert(node);
+            write(&self.disk, &with_it)?;
+            *met = with_it;
+        }
+        Ok(())
+    }
+
+    /// Whether a peer ever accepted this node's greeting.
+    pub(crate) fn was_accepted_by(&self, node: NodeId) -> bool {
+        self.met.lock().accepted_by.contains(&node)
+    }
 }
 
-fn write(disk: &impl Disk, known: &BTreeMap<NodeId, u64>) -> io::Result<()> {
+fn write(disk: &impl Disk, met: &Met) -> io::Result<()> {
     let mut out = MAGIC.to_vec();
-    put_varint(&mut out, known.len() as u64);
-    for (node, number) in known {
+    put_varint(&mut out, met.disks.len() as u64);
+    for (node, number) in &met.disks {
         node.encode(&mut out);
         put_varint(&mut out, *number);
     }
+    put_varint(&mut out, met.accepted_by.len() as u64);
+    met.accepted_by.iter().for_each(|node| node.encode(&mut out));
     out.extend_from_slice(&crc32c(&out).to_le_bytes());
     let file = disk.create(TEMPORARY)?;
     file.write_at(0, &out)?;
@@ -92,18 +119,22 @@ fn write(disk: &impl Disk, known: &BTreeMap<NodeId, u64>) -> io::Result<()> {
     disk.sync_dir()
 }
 
-fn decode(bytes: &[u8]) -> Option<BTreeMap<NodeId, u64>> {
+fn decode(bytes: &[u8]) -> Option<Met> {
     let (content, check) = bytes.split_last_chunk::<4>()?;
     if crc32c(content) != u32::from_le_bytes(*check) {
         return None;
     }
     let mut input = Reader::new(Bytes::copy_from_slice(content.strip_prefix(MAGIC)?));
-    let read = |input: &mut Reader| -> Result<BTreeMap<NodeId, u64>, DecodeError> {
-        let count = input.count("the number of peers", PEERS_MAX)?;
-        let known =
-            (0..count).map(|_| Ok((NodeId::decode(input)?, input.varint()?))).collect::<Result<_, DecodeError>>();
+    let read = |input: &mut Reader| -> Result<Met, DecodeError> {
+        let mut met = Met::default();
+        for _ in 0..input.count("the number of peers", PEERS_MAX)? {
+            met.disks.insert(NodeId::decode(input)?, input.varint()?);
+        }
+        for _ in 0..input.count("the number of peers", PEERS_MAX)? {
+            met.accepted_by.insert(NodeId::decode(input)?);
+        }
         input.finish()?;
-        known
+        Ok(met)
     };
     read(&mut input).ok()
 }
@@ -127,6 +158,18 @@ mod tests {
         assert!(met.meet(NodeId(1), 12).is_err());
         met.meet(NodeId(1), 11).unwrap();
         met.meet(NodeId(2), 22).unwrap();
+    }
+
+    /// Founders that are never all up at the same moment must come to found their cluster all the same.
+    #[test]
+    fn who_accepted_this_node_is_remembered_over_a_restart() {
+        let disk = MemoryDisk::new();
+        let met = Acquaintances::open(disk.clone()).unwrap();
+        met.accepted_by(NodeId(2)).unwrap();
+        met.meet(NodeId(3), 33).unwrap();
+        disk.crash(|_| false);
+        let met = Acquaintances::open(disk).unwrap();
+        assert!(met.was_accepted_by(NodeId(2)) && !met.was_accepted_by(NodeId(3)));
     }
 
     #[test]

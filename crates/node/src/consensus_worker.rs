@@ -9,10 +9,10 @@ use std::time::Duration;
 use bytes::Bytes;
 use tidelock_coordinator::{ProposeError, ReadError};
 use tidelock_journal::Disk;
-use tidelock_model::{HardState, Member, NodeId, Term};
+use tidelock_model::{HardState, NodeId, Term};
 use tidelock_replica::{CallFailure, Effects, Fatal, Input, Ready, Replica, Reply, Task};
 
-use crate::acquaintances::OTHER_DISK;
+use crate::acquaintances::{Acquaintances, OTHER_DISK};
 use crate::clock::{Clock, Moment, Turn};
 use crate::inbound::REMOVED;
 use crate::links::Links;
@@ -31,6 +31,7 @@ pub struct ConsensusWorker<D, L> {
     replica: Replica,
     links: L,
     disk: D,
+    acquaintances: Arc<Acquaintances<D>>,
     heartbeat: Duration,
     next_tick: Duration,
     /// Ticks spent waiting for the other founders.
@@ -48,12 +49,20 @@ pub struct ConsensusWorker<D, L> {
 }
 
 impl<D: Disk + Clone + 'static, L: Links> ConsensusWorker<D, L> {
-    pub(crate) fn new(shared: Arc<Shared>, replica: Replica, links: L, disk: D, heartbeat: Duration) -> Self {
+    pub(crate) fn new(
+        shared: Arc<Shared>,
+        replica: Replica,
+        links: L,
+        disk: D,
+        acquaintances: Arc<Acquaintances<D>>,
+        heartbeat: Duration,
+    ) -> Self {
         ConsensusWorker {
             shared,
             replica,
             links,
             disk,
+            acquaintances,
             heartbeat,
             next_tick: Duration::ZERO,
             waited: 0,
@@ -75,6 +84,12 @@ impl<D: Disk + Clone + 'static, L: Links> ConsensusWorker<D, L> {
                 Turn::Ended => return,
             }
         }
+    }
+
+    /// Whether this node may make promises; only a founder that has not met all others may not.
+    #[must_use]
+    pub fn is_introduced(&self) -> bool {
+        self.replica.is_introduced()
     }
 
     /// Takes one turn with whatever has arrived.
@@ -125,18 +140,24 @@ impl<D: Disk + Clone + 'static, L: Links> ConsensusWorker<D, L> {
             return;
         }
         let me = self.shared.identity.node;
-        let accepted =
-            |member: &Member| member.id == me || self.links.link_state(member.id).is_some_and(|state| state.accepted);
-        let mut missing = self.shared.identity.first_members.iter().filter(|member| !accepted(member)).peekable();
-        if missing.peek().is_none() {
+        let others = self.shared.identity.first_members.iter().filter(|member| member.id != me);
+        let mut missing = Vec::new();
+        for founder in others {
+            let accepts = self.links.link_state(founder.id).is_some_and(|state| state.accepted);
+            // What cannot be written down now is tried again with the next tick.
+            let noted = accepts && self.acquaintances.accepted_by(founder.id).is_ok();
+            if !noted && !self.acquaintances.was_accepted_by(founder.id) {
+                missing.push(founder.name.as_str());
+            }
+        }
+        if missing.is_empty() {
             return self.replica.step(Input::Introduced);
         }
         self.waited += 1;
         if self.waited.is_multiple_of(SAY_SO_TICKS) {
-            let names: Vec<&str> = missing.map(|member| member.name.as_str()).collect();
             tracing::warn!(
-                missing = names.join(", "),
-                "waiting for the other founders: all of them must be up once, at the same time, to found the cluster"
+                missing = missing.join(", "),
+                "waiting for the other founders: each must have been met once before this one takes part"
             );
         }
     }

@@ -29,7 +29,7 @@ pub(crate) const REMOVED: &str = "was removed from the cluster";
 pub struct Inbound<D> {
     pub(crate) shared: Arc<Shared>,
     pub(crate) disk: D,
-    pub(crate) acquaintances: Acquaintances<D>,
+    pub(crate) acquaintances: Arc<Acquaintances<D>>,
 }
 
 impl<D> Inbound<D> {

@@ -78,7 +78,7 @@ impl<D: Disk + Clone + 'static> Prepared<D> {
             Some(identity) => identity,
             None => bootstrap(&disk, &journal_config, &config.bootstrap, draws.disk)?,
         };
-        let acquaintances = Acquaintances::open(disk.clone())?;
+        let acquaintances = Arc::new(Acquaintances::open(disk.clone())?);
         let (journal, mut recovered, loaded) = read_everything(&disk, journal_config)?;
         let shared = Arc::new(share(config, identity, draws.boot, loaded.state));
         // What the journal already holds behind its snapshot counts towards the next, or a node that
@@ -114,14 +114,15 @@ impl<D: Disk + Clone + 'static> Prepared<D> {
 
     /// Wires the workers to their links.
     pub fn connect<L: Links>(self, links: L, run_snapshot: RunSnapshot<D>) -> Workers<D, L> {
-        let Prepared { disk, heartbeat, shared, replica, applier, journal, hard_state, snapshots, .. } = self;
+        let Prepared { disk, heartbeat, shared, inbound, replica, applier, journal, hard_state, snapshots, .. } = self;
+        let acquaintances = inbound.acquaintances.clone();
         let known: Vec<Member> = match replica.members().by_id.is_empty() {
             true => shared.identity.first_members.clone(),
             false => replica.members().by_id.values().cloned().collect(),
         };
         links.set_peers(&Shared::peer_addresses(&known));
         Workers {
-            consensus: ConsensusWorker::new(shared.clone(), replica, links.clone(), disk, heartbeat),
+            consensus: ConsensusWorker::new(shared.clone(), replica, links.clone(), disk, acquaintances, heartbeat),
             journal: JournalWorker::new(shared.clone(), journal, links.clone(), hard_state),
             apply: ApplyWorker::new(shared.clone(), applier, snapshots, run_snapshot, heartbeat),
             coordinator: Arc::new(NodeHandle { shared: shared.clone(), links }),

@@ -24,7 +24,7 @@ use crate::effects::LeaseCall;
 /// holds up nothing.
 const EXPIRE_AT_ONCE_MAX: usize = 1000;
 /// Microseconds after which an expiry that was not applied is proposed again.
-const PROPOSE_AGAIN_US: u64 = 5_000_000;
+const PROPOSE_AGAIN_US: u64 = 1_000_000;
 /// Calls that may wait for the end of one lease; more are not answered, and ask again.
 const CALLS_WAITING_MAX: usize = 64;
 

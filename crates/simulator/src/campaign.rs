@@ -118,7 +118,6 @@ impl Campaign {
                     running.remove(&result.seed);
                     let (seed, failed) = (result.seed, !result.violations.is_empty());
                     report.take(*result);
-                    stop.fetch_or(failed && self.stop_at_first, Ordering::Relaxed);
                     told(Progress::Ended { seed, failed });
                 }
                 Err(RecvTimeoutError::Timeout) => {}
@@ -137,36 +136,32 @@ impl Campaign {
 
     fn start_threads(&self, stop: &Arc<AtomicBool>) -> mpsc::Receiver<Message> {
         let (sender, receiver) = mpsc::sync_channel(MESSAGES_WAITING_MAX);
-        let (next, seeds) = (Arc::new(AtomicUsize::new(0)), Arc::new(self.seeds.clone()));
+        let next = Arc::new(AtomicUsize::new(0));
         for _ in 0..self.threads.clamp(1, self.seeds.len().max(1)) {
-            let (next, seeds, stop) = (next.clone(), seeds.clone(), stop.clone());
-            let (overrides, sender) = (self.overrides.clone(), sender.clone());
-            let work = move || work_through(&seeds, &next, &stop, &overrides, &sender);
+            let (next, stop) = (next.clone(), stop.clone());
+            let (campaign, sender) = (self.clone(), sender.clone());
+            let work = move || campaign.work_through(&next, &stop, &sender);
             thread::Builder::new().stack_size(STACK_BYTES).spawn(work).expect("a machine has room for a few threads");
         }
         receiver
     }
-}
 
-/// One thread's share: takes seeds until none is left.
-fn work_through(
-    seeds: &[u64],
-    next: &AtomicUsize,
-    stop: &AtomicBool,
-    overrides: &Overrides,
-    sender: &SyncSender<Message>,
-) {
-    while !stop.load(Ordering::Relaxed) {
-        let place = next.fetch_add(1, Ordering::Relaxed);
-        let Some(seed) = seeds.get(place).copied() else { return };
-        let twice = place % TWICE_EVERY == TWICE_EVERY - 1;
-        // Nobody listens any more: the campaign was given up.
-        if sender.send(Message::Begins(seed)).is_err() {
-            return;
-        }
-        let result = run_seed(seed, overrides, twice).expect("the names were looked at before the first seed");
-        if sender.send(Message::Ended(Box::new(result))).is_err() {
-            return;
+    /// One thread's share: takes seeds until none is left.
+    fn work_through(&self, next: &AtomicUsize, stop: &AtomicBool, sender: &SyncSender<Message>) {
+        while !stop.load(Ordering::Relaxed) {
+            let place = next.fetch_add(1, Ordering::Relaxed);
+            let Some(seed) = self.seeds.get(place).copied() else { return };
+            let twice = place % TWICE_EVERY == TWICE_EVERY - 1;
+            // Nobody listens any more: the campaign was given up.
+            if sender.send(Message::Begins(seed)).is_err() {
+                return;
+            }
+            let result =
+                run_seed(seed, &self.overrides, twice).expect("the names were looked at before the first seed");
+            stop.fetch_or(self.stop_at_first && !result.violations.is_empty(), Ordering::Relaxed);
+            if sender.send(Message::Ended(Box::new(result))).is_err() {
+                return;
+            }
         }
     }
 }

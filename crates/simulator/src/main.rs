@@ -170,7 +170,7 @@ fn run_campaign(arguments: &RunArguments, overrides: Overrides) -> Result<bool> 
     bar.finish_and_clear();
     println!("{report}");
     if let (true, Some(failure)) = (arguments.tell, report.failures.first()) {
-        println!("{}", zoo::found(failure, &report));
+        println!("{}", zoo::found(failure));
     }
     Ok(told_green(&report, arguments))
 }

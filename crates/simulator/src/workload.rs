@@ -168,10 +168,19 @@ impl Setup {
         }
     }
 
-    /// Reads everything once, linearizably, so that the history ends with what was there at the end. To be
-    /// started when the run has stopped; counts as working until it got an answer.
+    /// Writes something and reads everything once, linearizably, so that the history ends with a write and
+    /// with what was there at the end. To be started when the run has stopped; counts as working until both
+    /// were answered.
     pub fn last_look(&self) {
-        self.each(1, |client, _| async move { while client.get("a", Some("z")).await.is_none() {} });
+        self.each(1, |client, _| async move {
+            loop {
+                let last = Request::Op(put("reg/last", client.unique(), 0));
+                if let Told::Answer(_) = client.ask(last).await {
+                    break;
+                }
+            }
+            while client.get("a", Some("z")).await.is_none() {}
+        });
     }
 
     /// Tells all clients to finish.

@@ -4,11 +4,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
+use tidelock_model::NodeId;
+
 use super::{Event, World};
 use crate::check::{self, Violation};
 use crate::coverage;
 use crate::history::{History, Micros, Observation, Request, Told};
-use crate::machine::Fate;
+use crate::machine::{Fate, Machine};
 use crate::plan::{MILLISECOND, Plan, SECOND};
 
 /// How long clients go on after everything was healed.
@@ -97,10 +99,7 @@ impl World {
     }
 
     fn judge(mut self) -> Outcome {
-        // A founder on a new disk takes no part any more; whether it noticed depends on whom it can still reach.
-        for machine in self.machines.values().filter(|machine| machine.wiped && machine.life.is_some()) {
-            self.recorder.observe(Observation::Stopped { node: machine.id, why: "on a new disk".to_owned() });
-        }
+        self.dismiss_who_takes_no_part();
         let ended = self.recorder.stamp();
         self.recorder.with(|history| history.bounds.ended = Some(ended));
         let history = self.recorder.finish();
@@ -121,6 +120,22 @@ impl World {
             violations,
             plan: self.plan,
         }
+    }
+
+    /// Some founders take no part for good, and need not catch up: those on a new disk, whether or not they
+    /// noticed, and those that have not met another founder who is gone.
+    fn dismiss_who_takes_no_part(&mut self) {
+        let someone_is_gone = self.machines.values().any(|machine| machine.fate == Fate::Gone);
+        let outside = |machine: &Machine| {
+            let introduced = machine.life.as_ref().is_some_and(|life| life.workers.consensus.is_introduced());
+            machine.life.is_some() && (machine.wiped || (!introduced && someone_is_gone))
+        };
+        let outsiders: Vec<NodeId> =
+            self.machines.values().filter(|machine| outside(machine)).map(|machine| machine.id).collect();
+        for node in outsiders {
+            self.end_life(node, "takes no part", |_| true);
+        }
+        self.executor.run_ready();
     }
 
     /// M1: who stopped because it was removed must have been.
