@@ -106,8 +106,7 @@ async fn mistakes_reach_the_client_with_code_and_text() {
 async fn unknown_services_and_methods_are_unimplemented() {
     let served = served(FaceConfig::default()).await;
     let mut grpc = tonic::client::Grpc::new(served.channel.clone());
-    for path in ["/etcdserverpb.Auth/AuthStatus", "/etcdserverpb.KV/RangeBackwards", "/v3lockpb.Lock/TryLock", "/x"]
-    {
+    for path in ["/etcdserverpb.Auth/AuthStatus", "/etcdserverpb.KV/RangeBackwards", "/v3lockpb.Lock/TryLock", "/x"] {
         grpc.ready().await.unwrap();
         let codec = tonic_prost::ProstCodec::<StatusRequest, StatusRequest>::default();
         let path = http::uri::PathAndQuery::from_static(path);

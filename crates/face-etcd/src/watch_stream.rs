@@ -84,6 +84,12 @@ impl Asked {
     }
 }
 
+/// A request to watch that was not answered yet.
+enum Unanswered {
+    Opening(WatcherId),
+    Refused(String),
+}
+
 /// The bookkeeping of one stream.
 pub struct WatchStream {
     limits: Limits,
@@ -91,6 +97,9 @@ pub struct WatchStream {
     by_wire_id: BTreeMap<i64, WatcherId>,
     next_wire_id: i64,
     next_id: i64,
+    /// Requests to watch that were not answered yet, oldest first. As many as there are watchers, and the
+    /// refusals behind them.
+    unanswered: VecDeque<Unanswered>,
     /// The progress question under way.
     asked: Option<Asked>,
     /// What to ask next.
@@ -107,6 +116,7 @@ impl WatchStream {
             by_wire_id: BTreeMap::new(),
             next_wire_id: 0,
             next_id: 0,
+            unanswered: VecDeque::new(),
             asked: None,
             to_ask: Asked::default(),
         }
@@ -116,8 +126,15 @@ impl WatchStream {
     pub fn on_request(&mut self, request: WireRequest, actions: &mut VecDeque<Action>) {
         match request.request_union {
             Some(RequestUnion::CreateRequest(create)) => match self.create(&create) {
-                Ok(open) => actions.push_back(Action::Open(open)),
-                Err(reason) => actions.push_back(refused(reason)),
+                Ok(open) => {
+                    self.unanswered.push_back(Unanswered::Opening(open.id));
+                    actions.push_back(Action::Open(open));
+                }
+                // Clients tell answers apart by their order alone: those to earlier requests come first.
+                Err(reason) => {
+                    self.unanswered.push_back(Unanswered::Refused(reason));
+                    self.tell_refusals(actions);
+                }
             },
             // Unknown ids are ignored, as etcd does: the watcher may just have been cancelled by us.
             Some(RequestUnion::CancelRequest(cancel)) => {
@@ -135,6 +152,15 @@ impl WatchStream {
             }
             // A stream without watchers has no progress to tell, and a request without content no effect.
             Some(RequestUnion::ProgressRequest(_)) | None => {}
+        }
+    }
+
+    /// Tells the refusals that no earlier request stands before any more.
+    fn tell_refusals(&mut self, actions: &mut VecDeque<Action>) {
+        while let Some(Unanswered::Refused(_)) = self.unanswered.front() {
+            if let Some(Unanswered::Refused(reason)) = self.unanswered.pop_front() {
+                actions.push_back(refused(reason));
+            }
         }
     }
 
@@ -189,11 +215,21 @@ impl WatchStream {
                     let response = WatchResponse { watch_id: watcher.wire_id, created: true, ..Default::default() };
                     actions.push_back(Action::Reply(HeaderAt::Revision(revision), response));
                 }
+                self.answered(id, actions);
             }
             WatchNotice::Events { id, revision, events } => self.on_events(id, revision, &events, actions),
             WatchNotice::Progress { revision } => self.on_progress(revision, actions),
-            WatchNotice::Closed { id, why } => self.on_closed(id, why, actions),
+            WatchNotice::Closed { id, why } => {
+                self.on_closed(id, why, actions);
+                self.answered(id, actions);
+            }
         }
+    }
+
+    /// The request for this watcher was answered; what was held back behind it may be told.
+    fn answered(&mut self, id: WatcherId, actions: &mut VecDeque<Action>) {
+        self.unanswered.retain(|waiting| !matches!(waiting, Unanswered::Opening(opening) if *opening == id));
+        self.tell_refusals(actions);
     }
 
     fn on_events(&mut self, id: WatcherId, revision: Revision, events: &[Event], actions: &mut VecDeque<Action>) {

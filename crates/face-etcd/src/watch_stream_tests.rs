@@ -102,9 +102,12 @@ fn chosen_ids_count_from_zero_and_skip_those_in_use() {
 fn an_id_in_use_is_refused_without_touching_the_watcher_that_has_it() {
     let mut stream = Driven::new();
     stream.open(WatchCreateRequest { watch_id: 7, ..watch("a") });
-    let actions = stream.request(create(WatchCreateRequest { watch_id: 7, ..watch("b") }));
+    // Clients match answers to requests by order: the first watcher is told that it is open first.
+    assert_eq!(stream.request(create(WatchCreateRequest { watch_id: 7, ..watch("b") })), []);
+    let mut actions = stream.notice(opened(0));
+    let Action::Reply(_, first) = actions.remove(0) else { panic!("no answer to the first") };
+    assert_eq!((first.watch_id, first.created, first.canceled), (7, true, false));
     assert_eq!(refusal(&actions).cancel_reason, "mvcc: duplicate watch ID provided on the WatchStream");
-    assert_eq!(stream.reply(opened(0)).1.watch_id, 7);
 }
 
 /// A client that cancels a watcher and opens another under the same id must get the new one, and the
@@ -145,6 +148,7 @@ fn requests_that_cannot_be_watched_are_created_and_cancelled_at_once() {
 fn watchers_beyond_the_limit_are_refused_until_others_are_gone() {
     let mut stream = Driven::new();
     (0..4).for_each(|_| drop(stream.open(watch("a"))));
+    (0..4).for_each(|id| drop(stream.notice(opened(id))));
     assert!(refusal(&stream.request(create(watch("a")))).cancel_reason.contains("4 watchers"));
     stream.request(cancel(0));
     stream.notice(WatchNotice::Closed { id: WatcherId(0), why: WatchClosed::Requested });

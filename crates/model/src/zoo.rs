@@ -43,9 +43,8 @@ inhabitants! {
     FollowerAcksBeforeSync = "follower-acks-before-sync",
     /// H2: a cluster of one need not wait for anybody, so it does not wait for its disk either.
     LoneNodeAcksBeforeSync = "lone-node-acks-before-sync",
-    /// R5: a vote alone is not worth a write of its own. After a restart the node votes a second time in the
-    /// same term.
-    VoteNotPersisted = "vote-not-persisted",
+    /// R5: which term it is and for whom a node voted is not written down. After a restart it votes again.
+    PromiseNotPersisted = "promise-not-persisted",
     /// H22: a snapshot gets its final name before its bytes are durable.
     SnapshotNamedBeforeSync = "snapshot-named-before-sync",
     /// R2: the journal is trimmed when a snapshot begins, not when it is durable.
@@ -134,6 +133,8 @@ inhabitants! {
     // Watches.
     /// H5, W3: events that find a watcher's queue full are dropped.
     FullQueueDropsEvents = "full-queue-drops-events",
+    /// H5, W3: a watcher whose queue was full is told what comes after the events that did not fit.
+    LagBeginsTooLate = "lag-begins-too-late",
     /// H5, W2: a watcher that caught up is told the last revision again.
     TakenBackOneTooEarly = "taken-back-one-too-early",
     /// H5, W3: what happens while a watcher catches up is not told to it.

@@ -226,8 +226,10 @@ impl<D: Disk + Clone + 'static, L: Links> ConsensusWorker<D, L> {
     fn persist(&mut self, ready: Vec<Ready>) -> bool {
         let mut again = false;
         for mut next in ready {
-            let must_sync = next.must_sync && !tidelock_model::planted!(VoteNotPersisted);
-            let idle = next.entries.is_empty() && next.install.is_none() && !must_sync;
+            if tidelock_model::planted!(PromiseNotPersisted) {
+                next.hard_state = None;
+            }
+            let idle = next.entries.is_empty() && next.install.is_none() && !next.must_sync;
             if idle && self.at_journal.is_none() {
                 self.unwritten = next.hard_state.or(self.unwritten);
                 self.send(&next.send_after);

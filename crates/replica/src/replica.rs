@@ -211,6 +211,9 @@ impl Replica {
             // Not the leader (any more): the sender notices and sends them to the right one.
             PeerMessage::Forward(proposals) if self.consensus.is_leader() => self.inbox.extend(proposals),
             PeerMessage::Forward(_) => {}
+            PeerMessage::LeaseCalls(calls) if tidelock_model::planted!(KeepAliveWithoutBarrier) && self.is_leader() => {
+                self.effects.tasks.push(Task::LeaseCalls { from, calls });
+            }
             PeerMessage::LeaseCalls(calls) => {
                 for call in calls {
                     self.barrier.add(Waiter::Lease { from, call }, self.tick);

@@ -159,7 +159,8 @@ impl WatchHub {
             self.lagged += 1;
             watcher.live = false;
             subscriber.lagging += 1;
-            subscriber.queue.lag(id, lag_of(watcher, first));
+            let from = if tidelock_model::planted!(LagBeginsTooLate) { self.revision.next() } else { first };
+            subscriber.queue.lag(id, lag_of(watcher, from));
         }
         self.touched.push(subscriber.queue.clone());
     }

@@ -26,7 +26,7 @@ fn alarm(action: pb::alarm_request::AlarmAction, alarm: pb::AlarmType) -> pb::Al
 async fn a_space_alarm_holds_everywhere_and_outlives_restarts_until_it_is_lowered() {
     use pb::alarm_request::AlarmAction::{Activate, Deactivate, Get};
     let mut cluster = Cluster::start(3);
-    let urls: Vec<String> = cluster.nodes.iter().map(|node| node.client_url()).collect();
+    let urls: Vec<String> = cluster.nodes.iter().map(support::Process::client_url).collect();
     kv(&urls[0]).put(put("old/1", "v")).await.unwrap();
     let raised = maintenance(&urls[0]).alarm(alarm(Activate, pb::AlarmType::Nospace)).await.unwrap().into_inner();
     let expected = pb::AlarmMember { member_id: 77, alarm: pb::AlarmType::Nospace.into() };
@@ -43,7 +43,7 @@ async fn a_space_alarm_holds_everywhere_and_outlives_restarts_until_it_is_lowere
     // From a snapshot alone, and from the journal.
     let (code, answer) = support::http(cluster.nodes[0].admin_port, "POST", "/v1/snapshot", "").unwrap();
     assert_eq!(code, 200, "{answer}");
-    cluster.nodes.iter_mut().for_each(|node| node.kill());
+    cluster.nodes.iter_mut().for_each(support::Process::kill);
     cluster.start_all();
     let refused = wait_for("an answer after the restart", || {
         let url = urls[0].clone();
@@ -66,7 +66,7 @@ async fn a_space_alarm_holds_everywhere_and_outlives_restarts_until_it_is_lowere
 #[tokio::test(flavor = "multi_thread")]
 async fn hashes_agree_between_members_at_one_revision_and_change_with_the_data() {
     let cluster = Cluster::start(3);
-    let urls: Vec<String> = cluster.nodes.iter().map(|node| node.client_url()).collect();
+    let urls: Vec<String> = cluster.nodes.iter().map(support::Process::client_url).collect();
     let hash = |url: String, revision: i64| async move {
         maintenance(&url).hash_kv(pb::HashKvRequest { revision }).await.map(tonic::Response::into_inner)
     };

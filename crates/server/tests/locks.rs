@@ -68,7 +68,7 @@ async fn told(waiting: JoinHandle<Result<LockResponse, Status>>) -> Result<LockR
 #[tokio::test(flavor = "multi_thread")]
 async fn a_lock_is_handed_over_in_the_order_of_asking_across_nodes() {
     let cluster = Cluster::start(3);
-    let urls: Vec<String> = cluster.nodes.iter().map(|node| node.client_url()).collect();
+    let urls: Vec<String> = cluster.nodes.iter().map(support::Process::client_url).collect();
     let mut waiting = Vec::new();
     for (at, url) in urls.iter().enumerate() {
         let lease = grant(url, LONG_S).await;
@@ -126,7 +126,7 @@ async fn h9_a_waiter_whose_lease_expires_gets_an_error_and_the_next_one_gets_the
 #[tokio::test(flavor = "multi_thread")]
 async fn a_holder_whose_lease_expires_loses_the_lock_to_the_waiter() {
     let cluster = Cluster::start(3);
-    let urls: Vec<String> = cluster.nodes.iter().map(|node| node.client_url()).collect();
+    let urls: Vec<String> = cluster.nodes.iter().map(support::Process::client_url).collect();
     let holder = told(lock(&urls[0], grant(&urls[0], SHORT_S).await)).await.unwrap();
     let next = told(lock(&urls[1], grant(&urls[1], LONG_S).await)).await.unwrap();
     assert_ne!(next.key, holder.key);
@@ -183,7 +183,7 @@ async fn next_leader(leaders: &mut Leaders) -> (Vec<u8>, Vec<u8>) {
 #[tokio::test(flavor = "multi_thread")]
 async fn an_election_is_observed_from_the_first_leader_to_the_next() {
     let cluster = Cluster::start(3);
-    let urls: Vec<String> = cluster.nodes.iter().map(|node| node.client_url()).collect();
+    let urls: Vec<String> = cluster.nodes.iter().map(support::Process::client_url).collect();
     let mut client = ElectionClient::new(patient(&urls[0]));
     let who = || elections::LeaderRequest { name: "boss".into() };
     let status = client.leader(who()).await.unwrap_err();

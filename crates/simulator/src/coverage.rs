@@ -83,7 +83,7 @@ paths! {
     /// A frame was drawn to arrive before one that was sent earlier.
     FRAME_REORDERED = "network: reorder", 10_000;
     /// A frame was held back for longer than usual.
-    FRAME_DELAYED = "network: delay", 10_000;
+    FRAME_DELAYED = "network: delay", 2_000;
     /// A connection broke and the receiver was told.
     LINK_BROKEN = "network: link broken", 500;
 

@@ -96,7 +96,7 @@ fn main() -> ExitCode {
     let arguments = Arguments::parse();
     let done = match arguments.chore {
         Some(Chore::Zoo(options)) => zoo::run(&options),
-        None => run(arguments.run),
+        None => run(&arguments.run),
     };
     match done {
         Ok(true) => ExitCode::SUCCESS,
@@ -109,7 +109,7 @@ fn main() -> ExitCode {
 }
 
 /// Whether all is well.
-fn run(arguments: RunArguments) -> Result<bool> {
+fn run(arguments: &RunArguments) -> Result<bool> {
     if let Some(name) = &arguments.bug {
         wake(name)?;
     }
@@ -118,7 +118,7 @@ fn run(arguments: RunArguments) -> Result<bool> {
         _ if arguments.pinned => Ok(pinned()),
         Some(seed) if arguments.minimise => shrink(seed, &overrides, arguments.bug.as_deref()),
         Some(seed) => replay(seed, &overrides, arguments.trace.as_deref()),
-        None => run_campaign(&arguments, overrides),
+        None => run_campaign(arguments, overrides),
     }
 }
 
