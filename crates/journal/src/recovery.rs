@@ -478,12 +478,11 @@ fn finish_last<D: Disk>(
     if end == RECORDS_START {
         return Err(damaged(disk, name, found.end, "the segment's first record is not intact"));
     }
-    let trusting = tidelock_model::planted!(RotTakenForTornWrite);
-    if let Some(proof) = find_proof_of_sync(bytes, sequence, end).filter(|_| !trusting) {
+    if let Some(proof) = find_proof_of_sync(bytes, sequence, end) {
         let what = format!("a record that had been durable is not intact (the mark at byte {proof} proves it)");
         return Err(damaged(disk, name, found.end, &what));
     }
-    if decode_synced_note(bytes, sequence) > found.end && !trusting {
+    if decode_synced_note(bytes, sequence) > found.end {
         return Err(damaged(disk, name, found.end, "records that had been durable are gone"));
     }
     // What is kept is written once more and synced, and what follows is cleared, so that no later crash

@@ -51,9 +51,6 @@ inhabitants! {
     JournalTrimmedTooSoon = "journal-trimmed-too-soon",
     /// H15, H16: a record of the journal with a good header is believed whatever its content.
     RecordChecksumIgnored = "record-checksum-ignored",
-    /// H16: damage in the middle of the log is taken for the torn end of it and cut off, with acknowledged
-    /// entries behind it.
-    RotTakenForTornWrite = "rot-taken-for-torn-write",
     /// R5: after a restart, entries that another leader had replaced are back in the log.
     ReplacedEntriesReturn = "replaced-entries-return",
     /// H16: frames between members are believed without looking at their checksums.
@@ -74,8 +71,6 @@ inhabitants! {
     /// H24: the order of changes depends on what happens to be in a node's memory, as that of a hash table
     /// does.
     OrderDependsOnMemory = "order-depends-on-memory",
-    /// H6: old versions are freed under a snapshot that is still being written.
-    SweepIgnoresReaders = "sweep-ignores-readers",
 
     // Transactions, revisions, compaction.
     /// R1: a transaction that changes nothing takes a revision all the same.
@@ -115,8 +110,6 @@ inhabitants! {
     RenewalOverlooked = "renewal-overlooked",
     /// H8, L4: a lease whose end is already in the log is renewed.
     EndingLeaseRenewed = "ending-lease-renewed",
-    /// H8, L4: a leader renews leases without making sure that it still leads.
-    KeepAliveWithoutBarrier = "keep-alive-without-barrier",
     /// H20, L1: leases run by the wall clock, which somebody may set.
     LeasesByWallClock = "leases-by-wall-clock",
     /// L1: a renewal counts from when the clock was last looked at, not from when it came.
@@ -137,8 +130,6 @@ inhabitants! {
     LagBeginsTooLate = "lag-begins-too-late",
     /// H5, W2: a watcher that caught up is told the last revision again.
     TakenBackOneTooEarly = "taken-back-one-too-early",
-    /// H5, W3: what happens while a watcher catches up is not told to it.
-    GapWhenTakenBack = "gap-when-taken-back",
     /// H5, W3: watchers are not told what a snapshot from the leader brought.
     WatchersMissTheJump = "watchers-miss-the-jump",
     /// H5, W6: a watcher is told how far it is while it still lags behind that.

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use tidelock_coordinator::ProposeError;
 use tidelock_journal::Disk;
-use tidelock_model::{LogIndex, NodeId, Origin, Revision, Term};
+use tidelock_model::{LogIndex, NodeId, Origin, Term};
 use tidelock_replica::{Applier, Committed, Input, LeaseReply, Observer, Report, Task, expiry_proposal};
 use tidelock_state::State;
 
@@ -142,8 +142,7 @@ impl<D: Disk + Clone> ApplyWorker<D> {
     }
 
     fn sweep(&mut self) {
-        let pinned = self.shared.keep_from();
-        let keep_from = if tidelock_model::planted!(SweepIgnoresReaders) { Revision(u64::MAX) } else { pinned };
+        let keep_from = self.shared.keep_from();
         let mut state = self.shared.state.write();
         self.sweep = match state.sweep(SWEEP_STEPS, keep_from) {
             true => Sweep::GoOn,

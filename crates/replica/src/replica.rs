@@ -211,9 +211,6 @@ impl Replica {
             // Not the leader (any more): the sender notices and sends them to the right one.
             PeerMessage::Forward(proposals) if self.consensus.is_leader() => self.inbox.extend(proposals),
             PeerMessage::Forward(_) => {}
-            PeerMessage::LeaseCalls(calls) if tidelock_model::planted!(KeepAliveWithoutBarrier) && self.is_leader() => {
-                self.effects.tasks.push(Task::LeaseCalls { from, calls });
-            }
             PeerMessage::LeaseCalls(calls) => {
                 for call in calls {
                     self.barrier.add(Waiter::Lease { from, call }, self.tick);
@@ -362,9 +359,6 @@ impl Replica {
         for wait in self.lease_waits.values_mut().filter(|wait| wait.sent.is_none()) {
             wait.sent = Some(tick);
             calls.push(wait.call);
-        }
-        if leader == me && tidelock_model::planted!(KeepAliveWithoutBarrier) {
-            return self.effects.tasks.push(Task::LeaseCalls { from: me, calls });
         }
         if leader == me {
             for call in calls {

@@ -256,7 +256,7 @@ impl WatchHub {
         let caught_up = page.next > state.revision();
         let notice = WatchNotice::Events { id, revision: self.revision, events: page.events };
         let empty = matches!(&notice, WatchNotice::Events { events, .. } if events.is_empty());
-        if caught_up && (empty || tidelock_model::planted!(GapWhenTakenBack) || subscriber.queue.offer(notice)) {
+        if caught_up && (empty || subscriber.queue.offer(notice)) {
             watcher.live = true;
             watcher.next = page.next;
             subscriber.lagging -= 1;
