@@ -10,17 +10,17 @@
 //!
 //! Not here: who waits for what (`proposals`, `read_barrier`), applying (`applier`), any IO.
 
+mod changes;
 mod log_store;
 mod message;
 mod wire;
 
 use bytes::Bytes;
-use raft::eraftpb::{
-    ConfChangeSingle, ConfChangeTransition, ConfChangeType, ConfChangeV2, ConfState, EntryType, Message, MessageType,
-};
+use raft::eraftpb::{ConfChangeV2, ConfState, EntryType, Message, MessageType};
 use raft::{Config, RawNode, SnapshotStatus, StateRole};
 use tidelock_model::{HardState, LogEntry, LogIndex, MemberChange, MemberRole, NodeId, Reader, Term, Wire};
 
+use self::changes::{conf_change, left, without_staying};
 pub use self::log_store::Fetch;
 use self::log_store::LogStore;
 pub(crate) use self::message::{describe, is_append, read_round};
@@ -464,8 +464,13 @@ impl Consensus {
             false => MemberChange::decode(&mut Reader::new(context)).ok(),
         };
         let conf_change = change.as_ref().map_or_else(ConfChangeV2::default, conf_change);
+        let outgoing = self.raw.store().voters().voters_outgoing.clone();
         match self.raw.apply_conf_change(&conf_change) {
             Ok(voters) => {
+                let change = match change {
+                    Some(change) => Some(without_staying(change, &voters.voters_outgoing)),
+                    None => left(&outgoing, &voters),
+                };
                 let bytes = wire::encode_voters(&voters).into();
                 self.raw.mut_store().set_voters(voters);
                 Committed::Membership { index, term, change, voters: bytes }
@@ -545,36 +550,4 @@ impl Consensus {
         let known = self.raw.raft.prs().iter().filter(move |(id, _)| **id != me);
         known.map(|(id, progress)| (NodeId(*id), LogIndex(progress.matched), progress.recent_active))
     }
-}
-
-fn conf_change(change: &MemberChange) -> ConfChangeV2 {
-    let single = |id: NodeId, kind| {
-        let mut single = ConfChangeSingle::default();
-        single.node_id = id.0;
-        single.set_change_type(kind);
-        single
-    };
-    let adding = |role| match role {
-        MemberRole::Voter => ConfChangeType::AddNode,
-        MemberRole::Learner => ConfChangeType::AddLearnerNode,
-    };
-    let changes = match change {
-        MemberChange::Add(member) => vec![single(member.id, adding(member.role))],
-        MemberChange::Promote(id) => vec![single(*id, ConfChangeType::AddNode)],
-        MemberChange::Remove(id) if tidelock_model::planted!(RemovedMemberStillVotes) => {
-            vec![single(*id, ConfChangeType::AddNode)]
-        }
-        MemberChange::Remove(id) => vec![single(*id, ConfChangeType::RemoveNode)],
-        // Changes no voters: adding a member in the part it has is nothing to the engine, while an empty
-        // change would mean to leave a joint configuration.
-        MemberChange::Readdress { id, role, .. } => vec![single(*id, adding(*role))],
-        MemberChange::Replace { add, remove } => {
-            let added = add.iter().map(|member| single(member.id, adding(member.role)));
-            added.chain(remove.iter().map(|id| single(*id, ConfChangeType::RemoveNode))).collect()
-        }
-    };
-    let mut conf_change = ConfChangeV2::default();
-    conf_change.set_changes(changes.into());
-    conf_change.set_transition(ConfChangeTransition::Auto);
-    conf_change
 }

@@ -23,6 +23,8 @@ const CALLS_MAX: usize = 64;
 pub(crate) struct MemberCalls {
     /// On the leader: who waits for the change under way, and its entry.
     changing: Option<(NodeId, Token, LogIndex)>,
+    /// On the leader: whether the change under way is a joint one that was entered and not left yet.
+    joint: bool,
     /// At the node asked: when each caller began to wait.
     waiting: BTreeMap<Token, (Wish, u64)>,
     /// On the leader: who waits for a hand-over, and to whom.
@@ -160,19 +162,36 @@ impl Replica {
     }
 
     pub(crate) fn member_change_applied(&mut self, index: LogIndex) {
-        if let Some((from, token, at)) = self.member_calls.changing.filter(|(.., at)| *at <= index) {
-            self.member_calls.changing = None;
-            // Another leader's change may have taken that place in the log.
-            let ours = at == index && self.consensus.is_leader();
-            let members = self.members.by_id.values().cloned().collect();
-            self.tell_members(from, token, if ours { Ok(members) } else { Err(MemberRefusal::TimedOut) });
+        let Some((from, token, at)) = self.member_calls.changing.filter(|(.., at)| *at <= index) else { return };
+        let leads = self.consensus.is_leader();
+        if at == index && leads && self.consensus.is_joint() {
+            // Half of it: whoever leaves votes until the entry that ends the joint change.
+            self.member_calls.joint = true;
+            return;
         }
+        self.member_calls.changing = None;
+        // Another leader's change may have taken that place in the log.
+        let ours = leads && (at == index || self.member_calls.joint);
+        self.member_calls.joint = false;
+        let members = self.members.by_id.values().cloned().collect();
+        self.tell_members(from, token, if ours { Ok(members) } else { Err(MemberRefusal::TimedOut) });
     }
 
     /// A change was carried out: whoever asked for it at this node has what it wished for. The leader's
     /// own answer may never come, above all when the change removed the leader.
     pub(crate) fn member_wish_came_true(&mut self, change: &MemberChange) {
-        let is_it = |(_, (wish, _)): &(&Token, &(Wish, u64))| matches!(wish, Wish::Change(wished) if wished == change);
+        if self.consensus.is_joint() {
+            return;
+        }
+        let members = &self.members;
+        let is_it = |(_, (wish, _)): &(&Token, &(Wish, u64))| match wish {
+            Wish::Change(MemberChange::Replace { add, remove }) => {
+                let added = add.iter().all(|member| members.by_id.contains_key(&member.id));
+                added && remove.iter().all(|id| members.removed.contains(id))
+            }
+            Wish::Change(wished) => wished == change,
+            Wish::Transfer => false,
+        };
         let tokens: Vec<Token> = self.member_calls.waiting.iter().filter(is_it).map(|(token, _)| *token).collect();
         for token in tokens {
             let members = self.members.by_id.values().cloned().collect();
@@ -311,13 +330,15 @@ impl Replica {
         self.ask_again();
         if !self.consensus.is_leader() {
             self.member_calls.changing = None;
+            self.member_calls.joint = false;
         }
         let stays = |since: u64| self.consensus.is_leader() && tick.saturating_sub(since) < LINGER_TICKS;
         if self.member_calls.leaving.is_some_and(|since| !stays(since)) {
             self.effects.fatal = Some(Fatal::Removed);
         }
         // The engine puts an empty entry in the place of a change it does not like.
-        let passed = |(.., at): &(NodeId, Token, LogIndex)| *at <= self.consensus.handed_out();
+        let joint = self.member_calls.joint;
+        let passed = |(.., at): &(NodeId, Token, LogIndex)| !joint && *at <= self.consensus.handed_out();
         if let Some((from, token, _)) = self.member_calls.changing.filter(passed) {
             self.member_calls.changing = None;
             self.tell_members(from, token, Err(MemberRefusal::Busy));

@@ -387,6 +387,38 @@ fn m1_a_member_is_replaced_by_joint_consensus_and_the_cluster_leaves_it() {
     assert!(cluster.nodes[&leader].replies.iter().any(is_refused), "a voter cannot be promoted");
 }
 
+/// M1: who leaves by a joint change votes until the cluster has left it. Told earlier that it was removed, it
+/// would stop, and with one more node lost the old voters would have no majority: nobody could ever lead.
+#[test]
+fn m1_nobody_is_told_of_its_removal_before_the_joint_change_is_over() {
+    let mut cluster = Cluster::founded(&[1, 2, 3]);
+    let leader = cluster.elect();
+    let leaves = cluster.follower();
+    let mut state = State::new();
+    let founders: Vec<Member> = (1..=3).map(|id| member(id, MemberRole::Voter)).collect();
+    state.bootstrap_members(founders.clone());
+    state.apply_nothing(LogIndex(1));
+    let roles: Vec<_> = founders.iter().map(|founder| (founder.id, founder.role)).collect();
+    cluster.start(4, state, Consensus::voters_of(&roles));
+    cluster.step(NodeId(4), Input::Introduced);
+    let change = MemberChange::Replace { add: vec![member(4, MemberRole::Voter)], remove: vec![leaves] };
+    cluster.step(leader, Input::Call(Call::ChangeMembers { token: 1, change }));
+    let mut was_joint = false;
+    while let Some((from, to, bytes)) = cluster.wire.pop_front() {
+        cluster.step(to, Input::Frame { from, bytes });
+        let replica = &cluster.nodes[&leader].replica;
+        let added = replica.members().by_id.contains_key(&NodeId(4));
+        let removed = replica.members().removed.contains(&leaves);
+        was_joint |= added && !removed;
+        let answered = answer_to_change(&cluster.nodes[&leader], 1).is_some();
+        assert!(!answered || removed, "answered before it was over");
+    }
+    assert!(was_joint, "there was a time in which both sets of voters counted");
+    cluster.tick(5);
+    assert!(cluster.nodes[&leader].replica.members().removed.contains(&leaves));
+    assert_eq!(answer_to_change(&cluster.nodes[&leader], 1).unwrap().unwrap().len(), 3);
+}
+
 /// A new address changes no voters, and must leave the way free for the next change.
 #[test]
 fn a_member_that_moves_keeps_its_part_and_further_changes_are_possible() {
