@@ -148,8 +148,6 @@ inhabitants! {
     // Members.
     /// H21: a member that lost its disk is welcomed back under its old id.
     WipedDiskRejoins = "wiped-disk-rejoins",
-    /// H21: a founder makes promises before the others know its disk.
-    StrangerMayVote = "stranger-may-vote",
     /// M1: a member that was removed is still counted among the voters.
     RemovedMemberStillVotes = "removed-member-still-votes",
 }

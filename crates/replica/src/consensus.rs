@@ -207,7 +207,7 @@ impl Consensus {
         };
         config.validate().map_err(|error| error.to_string())?;
         let (seed, handed_out) = (start.seed, start.snapshot.0.0);
-        let introduced = !start.holds_only_the_founding_state() || tidelock_model::planted!(StrangerMayVote);
+        let introduced = !start.holds_only_the_founding_state();
         let store = LogStore::new(start)?;
         let logger = slog::Logger::root(slog::Discard, slog::o!());
         let raw = RawNode::new(&config, store, &logger).map_err(|error| error.to_string())?;
