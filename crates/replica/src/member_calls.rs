@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use tidelock_model::{LogIndex, Member, MemberChange, MemberRole, NodeId};
 
-use crate::effects::{Fatal, MemberRefusal, Reply, Token};
+use crate::effects::{MemberRefusal, Reply, Token};
 use crate::peer_message::PeerMessage;
 use crate::replica::Replica;
 
@@ -13,9 +13,6 @@ use crate::replica::Replica;
 const PROMOTE_BEHIND_MAX: u64 = 1000;
 /// Ticks after which a change that waits for a hand-over is asked for again.
 const ASK_AGAIN_TICKS: u64 = 2;
-/// Ticks a leader that was removed stays, so that the others hear that its removal was agreed on. Two members
-/// of whom one leaves could otherwise be left with one that waits for the other's vote for ever.
-const LINGER_TICKS: u64 = 20;
 /// Calls under way; an operator makes one at a time.
 const CALLS_MAX: usize = 64;
 
@@ -31,8 +28,6 @@ pub(crate) struct MemberCalls {
     transfers: Vec<(NodeId, Token, NodeId)>,
     /// At the node asked: changes to be asked for again at these ticks.
     again: BTreeMap<Token, u64>,
-    /// On a leader that was removed: since when.
-    leaving: Option<u64>,
 }
 
 enum Wish {
@@ -290,15 +285,6 @@ impl Replica {
         true
     }
 
-    /// This node was removed: it must stop, at once or, if it led, when the others have heard of it.
-    pub(crate) fn leave(&mut self) {
-        if self.consensus.is_leader() {
-            self.member_calls.leaving.get_or_insert(self.tick);
-        } else {
-            self.effects.fatal = Some(Fatal::Removed);
-        }
-    }
-
     fn ask_again(&mut self) {
         let (tick, me) = (self.tick, self.settings.node);
         let Some(leader) = self.consensus.leader() else { return };
@@ -331,10 +317,6 @@ impl Replica {
         if !self.consensus.is_leader() {
             self.member_calls.changing = None;
             self.member_calls.joint = false;
-        }
-        let stays = |since: u64| self.consensus.is_leader() && tick.saturating_sub(since) < LINGER_TICKS;
-        if self.member_calls.leaving.is_some_and(|since| !stays(since)) {
-            self.effects.fatal = Some(Fatal::Removed);
         }
         // The engine puts an empty entry in the place of a change it does not like.
         let joint = self.member_calls.joint;

@@ -416,7 +416,8 @@ impl Replica {
             }
             self.member_change_applied(*index);
             if self.members.removed.contains(&self.settings.node) {
-                self.leave();
+                // At once, also if it leads: the engine cannot go on without a place among the members.
+                self.effects.fatal = Some(Fatal::Removed);
             }
         }
     }
