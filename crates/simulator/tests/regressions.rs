@@ -18,7 +18,6 @@ const PINNED: &[(u64, &str, &str)] = &[
     (1212, "", "the same"),
     (2_658_434_119, "", "a member that was away could not answer a leader it did not know (bug 26)"),
     (2_658_434_215, "", "the same"),
-    (100_626, "", "a leader that was removed went on, which the engine does not survive (bug 30)"),
     (5_077, "", "an expiry that got lost was proposed again too late (bug 28)"),
     (5_310, "", "the same"),
 ];
