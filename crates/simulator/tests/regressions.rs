@@ -14,8 +14,6 @@ const PINNED: &[(u64, &str, &str)] = &[
     (4, "", "the same, with one kind of fault"),
     (9, "", "the same, without any fault"),
     (10, "", "a node took the words of a peer's removal for its own (bug 24)"),
-    (1092, "", "a leader removed itself and left one of two waiting for its vote (bug 25)"),
-    (1212, "", "the same"),
     (2_658_434_119, "", "a member that was away could not answer a leader it did not know (bug 26)"),
     (2_658_434_215, "", "the same"),
     (5_077, "", "an expiry that got lost was proposed again too late (bug 28)"),
