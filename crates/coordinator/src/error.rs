@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tidelock_model::{NodeId, Refusal};
+use tidelock_model::{AuthRefusal, NodeId, Refusal};
 
 /// Why a proposal got no outcome. A refusal by the state machine is an outcome, not an error.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -30,6 +30,9 @@ pub enum ProposeError {
         /// The limit.
         max: usize,
     },
+    /// The caller may not do that. Nothing was written.
+    #[error(transparent)]
+    Denied(#[from] AuthRefusal),
     /// The disk is full. Nothing was written; deletes and compaction still work, and writes will
     /// again once there is space.
     #[error("the disk of node {node:x} is full; free space or delete keys, then retry")]
@@ -101,6 +104,9 @@ pub enum MemberError {
     /// Another change is under way; retry when it is done.
     #[error("another change of members is under way")]
     Busy,
+    /// The caller may not do that. Nothing was changed.
+    #[error(transparent)]
+    Denied(#[from] AuthRefusal),
     /// Only the leader can do that and this node does not know one, or lost it meanwhile; the change
     /// may or may not have been made. List the members before retrying.
     #[error("no answer from a leader within {waited:?}; list the members before retrying")]

@@ -4,6 +4,7 @@
 //! Faces hold an `Arc<dyn Coordinator>` and see nothing else of the node. What comes back is decided:
 //! an [`Outcome`] was agreed on by the cluster, an error says what the caller may do next.
 
+mod copy;
 mod error;
 mod status;
 mod watch;
@@ -13,9 +14,11 @@ use std::pin::Pin;
 use std::sync::Arc;
 
 use tidelock_model::{
-    Command, LeaseId, LeaseInfo, Member, MemberChange, NodeId, Outcome, Query, QueryAnswer, RequestId, Revision, Term,
+    Auth, Caller, Command, LeaseId, LeaseInfo, Member, MemberChange, NodeId, Outcome, Query, QueryAnswer, RequestId,
+    Revision, Term,
 };
 
+pub use copy::{CopyError, CopyHead, StateCopy};
 pub use error::{MemberError, ProposeError, ReadError};
 pub use status::{PeerStatus, Role, Status};
 pub use watch::{Subscription, WatchClosed, WatchNotice, WatchRequest, WatcherId};
@@ -33,34 +36,55 @@ pub enum Consistency {
     Local,
 }
 
-/// The node, as the protocols see it.
+/// The node, as the protocols see it. Everything is asked on behalf of a [`Caller`], and refused if that may
+/// not (A1): reads at the moment of reading, writes here and again when they are carried out.
 pub trait Coordinator: Send + Sync + 'static {
+    /// Users and roles, as of what this node has carried out. Cheap enough for every call.
+    fn auth(&self) -> Arc<Auth>;
+
     /// Puts `command` through the log and waits for its outcome. With a `request` id, a retry of the
     /// same request gets the first outcome and has no second effect (H25).
-    fn propose(&self, command: Command, request: Option<RequestId>) -> Answering<'_, Result<Outcome, ProposeError>>;
+    fn propose(
+        &self,
+        caller: Caller,
+        command: Command,
+        request: Option<RequestId>,
+    ) -> Answering<'_, Result<Outcome, ProposeError>>;
 
     /// Reads from this node's store.
-    fn read(&self, query: Query, consistency: Consistency) -> Answering<'_, Result<QueryAnswer, ReadError>>;
+    fn read(
+        &self,
+        caller: Caller,
+        query: Query,
+        consistency: Consistency,
+    ) -> Answering<'_, Result<QueryAnswer, ReadError>>;
 
     /// Opens a connection's worth of watches: one bounded queue, any number of watchers.
     fn subscribe(&self) -> Arc<dyn Subscription>;
 
     /// Renews a lease at the leader. `None`: no such lease. An answer means the lease existed at a
     /// moment within this call (L4).
-    fn keep_alive(&self, lease: LeaseId) -> Answering<'_, Result<Option<LeaseInfo>, ReadError>>;
+    fn keep_alive(&self, caller: Caller, lease: LeaseId) -> Answering<'_, Result<Option<LeaseInfo>, ReadError>>;
 
     /// What the leader knows of a lease, without renewing it. `None`: no such lease.
-    fn lease_info(&self, lease: LeaseId) -> Answering<'_, Result<Option<LeaseInfo>, ReadError>>;
+    fn lease_info(&self, caller: Caller, lease: LeaseId) -> Answering<'_, Result<Option<LeaseInfo>, ReadError>>;
 
     /// Changes who is in the cluster; answers with the members after the change.
-    fn change_members(&self, change: MemberChange) -> Answering<'_, Result<Vec<Member>, MemberError>>;
+    fn change_members(&self, caller: Caller, change: MemberChange) -> Answering<'_, Result<Vec<Member>, MemberError>>;
 
     /// Hands leadership to `to` and waits until it leads.
-    fn transfer_leadership(&self, to: NodeId) -> Answering<'_, Result<(), MemberError>>;
+    fn transfer_leadership(&self, caller: Caller, to: NodeId) -> Answering<'_, Result<(), MemberError>>;
 
     /// Takes a snapshot of this node's state and waits until it is durable. It happens anyway when the
     /// journal has grown; this is for operators and measurements.
-    fn take_snapshot(&self) -> Answering<'_, Result<(), String>>;
+    fn take_snapshot(&self, caller: Caller) -> Answering<'_, Result<(), String>>;
+
+    /// Begins a copy of everything this node holds, for a backup. It holds every write acknowledged before
+    /// the call as long as there is a majority to ask, and what this node has if there is none: backups
+    /// are wanted most when a cluster cannot be had any more. Whoever has no store has nothing to copy.
+    fn copy_state(&self, _caller: Caller) -> Answering<'_, Result<Box<dyn StateCopy>, CopyError>> {
+        Box::pin(async { Err(CopyError::NothingYet) })
+    }
 
     /// Waits until this node has freed what was compacted.
     fn wait_until_swept(&self) -> Answering<'_, ()>;

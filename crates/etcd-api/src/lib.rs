@@ -2,7 +2,6 @@
 //!
 //! Package, message and field names and numbers are exactly those of etcd 3.7, so that unmodified
 //! clients talk to us. Nothing of ours is in here: what the messages mean is `face-etcd`'s business.
-//! Not here yet: Auth.
 
 /// Everything `proto/` says, as an encoded `FileDescriptorSet`: for translating messages whose type is
 /// known only at run time.
@@ -13,6 +12,13 @@ pub mod mvccpb {
     // Generated: the meaning of each field is in `proto/kv.proto`, and its style is the generator's.
     #![allow(missing_docs, unreachable_pub, rust_2018_idioms, clippy::all, clippy::pedantic)]
     tonic::include_proto!("mvccpb");
+}
+
+/// Users, roles and permissions.
+pub mod authpb {
+    // Generated: the meaning of each field is in `proto/auth.proto`, and its style is the generator's.
+    #![allow(missing_docs, unreachable_pub, rust_2018_idioms, clippy::all, clippy::pedantic)]
+    tonic::include_proto!("authpb");
 }
 
 /// Requests, answers and services.

@@ -33,4 +33,4 @@ pub use contents::{
 };
 pub use error::{ReadError, WriteError};
 pub use reader::{BackupReader, Changes, Checksum, ChecksumRule, Leases, Status};
-pub use writer::{BackupWriter, Written};
+pub use writer::{BackupWriter, Seal, Written};

@@ -3,6 +3,8 @@
 //! Changes and leases are pushed in order and go to disk as pages fill up; the rest is given at the end.
 //! The file has another name until it is complete and durable, so a crash leaves no half backup that
 //! looks like a whole one. A writer dropped before [`BackupWriter::finish`] leaves nothing behind.
+//! Whoever only passes the bytes on gives a file without a name and seals them on the way
+//! ([`BackupWriter::unnamed`], [`Seal`]).
 
 use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
@@ -10,12 +12,14 @@ use std::io::{self, BufWriter, Seek, SeekFrom, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
+use sha2::{Digest, Sha256};
+
 use crate::contents::{Change, ChangeKind, Lease, MemberState, Revision};
 use crate::error::WriteError;
 use crate::file_header::FileHeader;
 use crate::messages;
 use crate::page::PageKind;
-use crate::reader::hash_of;
+use crate::reader::{SEAL_BYTES, hash_of};
 use crate::schema::{self, StateEntries};
 use crate::tree_writer::{PAGE_BYTES, PageSink, TreeWriter};
 
@@ -48,7 +52,25 @@ pub struct BackupWriter {
     leases: TreeWriter,
     last: Option<Revision>,
     written: Written,
-    draft: Draft,
+    /// None for a file without a name.
+    draft: Option<Draft>,
+}
+
+/// The checksum that goes behind the database, computed while the bytes pass by.
+#[derive(Debug, Clone, Default)]
+pub struct Seal(Sha256);
+
+impl Seal {
+    /// Takes the next bytes of the database.
+    pub fn update(&mut self, bytes: &[u8]) {
+        self.0.update(bytes);
+    }
+
+    /// What to put behind the last of them.
+    #[must_use]
+    pub fn finish(self) -> [u8; SEAL_BYTES as usize] {
+        self.0.finalize().into()
+    }
 }
 
 impl BackupWriter {
@@ -58,6 +80,15 @@ impl BackupWriter {
         // A draft is what a crash left, or somebody else is writing it right now; the latter loses.
         let file =
             OpenOptions::new().read(true).write(true).create(true).truncate(true).mode(OWNER_ONLY).open(&draft.path)?;
+        BackupWriter::over(file, Some(draft))
+    }
+
+    /// Begins a backup in an empty file that needs no name: see [`BackupWriter::finish_unsealed`].
+    pub fn unnamed(file: File) -> Result<BackupWriter, WriteError> {
+        BackupWriter::over(file, None)
+    }
+
+    fn over(file: File, draft: Option<Draft>) -> Result<BackupWriter, WriteError> {
         Ok(BackupWriter {
             sink: PageSink::new(BufWriter::with_capacity(PIECE_BYTES, file))?,
             history: TreeWriter::default(),
@@ -97,8 +128,34 @@ impl BackupWriter {
         Ok(())
     }
 
+    /// Bytes of the file so far.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        self.sink.pages() * PAGE_BYTES as u64
+    }
+
     /// Adds the rest, seals the file, waits until it is durable and gives it its name.
-    pub fn finish(mut self, state: &MemberState) -> Result<Written, WriteError> {
+    pub fn finish(self, state: &MemberState) -> Result<Written, WriteError> {
+        let (mut file, mut written, draft) = self.complete(state)?;
+        written.bytes = seal(&mut file)?;
+        file.sync_all()?;
+        if let Some(mut draft) = draft {
+            draft.publish()?;
+        }
+        Ok(written)
+    }
+
+    /// Adds the rest and gives the file back, at its beginning: the database alone, neither sealed nor
+    /// durable.
+    pub fn finish_unsealed(self, state: &MemberState) -> Result<(File, Written), WriteError> {
+        let (mut file, mut written, _draft) = self.complete(state)?;
+        written.bytes = file.seek(SeekFrom::End(0))?;
+        file.seek(SeekFrom::Start(0))?;
+        Ok((file, written))
+    }
+
+    /// Adds everything but the seal.
+    fn complete(mut self, state: &MemberState) -> Result<(File, Written, Option<Draft>), WriteError> {
         let root = self.write_buckets(StateEntries::of(state)?)?;
         // Without a list of free pages a server would look through the whole file when it opens it.
         let freelist = self.sink.write(PageKind::Freelist, 0, &[])?;
@@ -110,15 +167,12 @@ impl BackupWriter {
             let header = FileHeader { page_bytes: PAGE_BYTES, root, freelist, pages, transaction };
             file.write_all(&header.encode(page))?;
         }
-        self.written.bytes = seal(&mut file)?;
-        file.sync_all()?;
-        self.draft.publish()?;
         let last = self.last.map(|last| last.main);
         self.written.revision = [last, state.finished_compact_revision, state.scheduled_compact_revision]
             .into_iter()
             .flatten()
             .fold(1, i64::max);
-        Ok(self.written)
+        Ok((file, self.written, self.draft))
     }
 
     /// Writes all buckets and the tree that names them; gives the page where that begins.

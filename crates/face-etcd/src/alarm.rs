@@ -7,7 +7,7 @@
 use tidelock_coordinator::{Consistency, Status as NodeStatus};
 use tidelock_etcd_api::etcdserverpb::alarm_request::AlarmAction;
 use tidelock_etcd_api::etcdserverpb::{AlarmMember, AlarmRequest, AlarmResponse, AlarmType};
-use tidelock_model::{Alarm, AlarmKind, Answer, Command, NodeId, Query, QueryAnswer, Refusal};
+use tidelock_model::{Alarm, AlarmKind, Answer, Caller, Command, NodeId, Query, QueryAnswer, Refusal};
 
 use crate::error_map::FaceError;
 use crate::kv::MISMATCH;
@@ -69,17 +69,22 @@ pub fn alarm_text(alarm: &AlarmMember) -> String {
 }
 
 impl Services {
-    pub(crate) async fn answer_alarm(&self, request: AlarmRequest) -> Result<AlarmResponse, FaceError> {
+    pub(crate) async fn answer_alarm(
+        &self,
+        caller: &Caller,
+        request: AlarmRequest,
+    ) -> Result<AlarmResponse, FaceError> {
         self.refuse_on_learner()?;
         let alarms = match alarm_to_wish(request)? {
             AlarmWish::List(kind) => {
-                let mut alarms = self.raised_alarms(&self.coordinator.status(), Consistency::Linearizable).await?;
+                let mut alarms =
+                    self.raised_alarms(caller, &self.coordinator.status(), Consistency::Linearizable).await?;
                 let wanted = kind.map(|kind| wire_alarm(Alarm { member: NodeId(0), kind }).alarm);
                 alarms.retain(|alarm| wanted.is_none_or(|wanted| alarm.alarm == wanted));
                 alarms
             }
             AlarmWish::Set { alarm, raised } => {
-                let told = self.set_alarm(alarm, raised).await?;
+                let told = self.set_alarm(caller, alarm, raised).await?;
                 told.then(|| wire_alarm(alarm)).into_iter().collect()
             }
             AlarmWish::Nothing => Vec::new(),
@@ -88,8 +93,8 @@ impl Services {
     }
 
     /// Raises or lowers; whether there is something to tell: lowering what was not raised is silent.
-    async fn set_alarm(&self, alarm: Alarm, raised: bool) -> Result<bool, FaceError> {
-        let outcome = self.coordinator.propose(Command::SetAlarm { alarm, raised }, None).await?;
+    async fn set_alarm(&self, caller: &Caller, alarm: Alarm, raised: bool) -> Result<bool, FaceError> {
+        let outcome = self.coordinator.propose(caller.clone(), Command::SetAlarm { alarm, raised }, None).await?;
         match outcome.result {
             Ok(Answer::AlarmSet { was_raised }) => Ok(raised || was_raised),
             Ok(_) => Err(MISMATCH),
@@ -101,10 +106,11 @@ impl Services {
     /// Everything that is raised: what was decided, and what this member sees of its own disk.
     pub(crate) async fn raised_alarms(
         &self,
+        caller: &Caller,
         status: &NodeStatus,
         consistency: Consistency,
     ) -> Result<Vec<AlarmMember>, FaceError> {
-        let answer = self.read(Query::Alarms, consistency).await?;
+        let answer = self.read(caller, Query::Alarms, consistency).await?;
         let QueryAnswer::Alarms { alarms, .. } = answer else { return Err(MISMATCH) };
         let mut alarms: Vec<AlarmMember> = alarms.into_iter().map(wire_alarm).collect();
         for seen in disk_alarms(status) {

@@ -11,7 +11,7 @@ use tidelock_etcd_api::etcdserverpb::{
     MemberUpdateResponse,
 };
 use tidelock_model::limits::{MEMBER_TEXT_BYTES_MAX, MEMBER_URLS_MAX};
-use tidelock_model::{Member, MemberChange, MemberRole, Members, NodeId, Query, QueryAnswer};
+use tidelock_model::{Caller, Errand, Member, MemberChange, MemberRole, Members, NodeId, Query, QueryAnswer};
 use tonic::{Request, Response, Status};
 
 use crate::error_map::FaceError;
@@ -94,22 +94,26 @@ pub fn adds_learner_too_many(members: &[Member], change: &MemberChange, learners
 }
 
 impl Services {
-    async fn change(&self, change: MemberChange) -> Result<Vec<WireMember>, FaceError> {
+    async fn change(&self, caller: &Caller, change: MemberChange) -> Result<Vec<WireMember>, FaceError> {
         self.refuse_on_learner()?;
+        // Who may not change them need not hear why they cannot be changed.
+        let mut needs = Vec::new();
+        Errand::ChangeMembers(&change).needs(&mut needs);
+        needs.iter().try_for_each(|need| self.coordinator.auth().check(caller, need))?;
         // As this member knows them: these answers must not take a majority, whose lack they may be about.
-        let members = self.members(Consistency::Local).await?;
+        let members = self.members(caller, Consistency::Local).await?;
         if adds_learner_too_many(&members, &change, self.config.limits.learners_max) {
             return Err(FaceError::TooManyLearners);
         }
         if !enough_started(&members, &change) {
             return Err(FaceError::MemberNotEnoughStarted);
         }
-        let members = self.coordinator.change_members(change).await?;
+        let members = self.coordinator.change_members(caller.clone(), change).await?;
         Ok(members.iter().map(wire_member).collect())
     }
 
-    async fn members(&self, consistency: Consistency) -> Result<Vec<Member>, FaceError> {
-        match self.read(Query::Members, consistency).await? {
+    async fn members(&self, caller: &Caller, consistency: Consistency) -> Result<Vec<Member>, FaceError> {
+        match self.read(caller, Query::Members, consistency).await? {
             QueryAnswer::Members { members, .. } => Ok(members),
             _ => Err(MISMATCH),
         }
@@ -120,8 +124,9 @@ impl Services {
 #[tonic::async_trait]
 impl Cluster for Services {
     async fn member_add(&self, request: Request<MemberAddRequest>) -> Result<Response<MemberAddResponse>, Status> {
+        let caller = self.caller(&request)?;
         let id = NodeId(rand::random_range(1..=u64::MAX));
-        let members = self.change(add_to_change(request.get_ref(), id)?).await?;
+        let members = self.change(&caller, add_to_change(request.get_ref(), id)?).await?;
         let member = members.iter().find(|member| member.id == id.0).cloned();
         let header = Some(self.headers.without_revision());
         Ok(Response::new(MemberAddResponse { header, member, members }))
@@ -131,7 +136,8 @@ impl Cluster for Services {
         &self,
         request: Request<MemberRemoveRequest>,
     ) -> Result<Response<MemberRemoveResponse>, Status> {
-        let members = self.change(MemberChange::Remove(NodeId(request.into_inner().id))).await?;
+        let caller = self.caller(&request)?;
+        let members = self.change(&caller, MemberChange::Remove(NodeId(request.into_inner().id))).await?;
         Ok(Response::new(MemberRemoveResponse { header: Some(self.headers.without_revision()), members }))
     }
 
@@ -139,18 +145,20 @@ impl Cluster for Services {
         &self,
         request: Request<MemberUpdateRequest>,
     ) -> Result<Response<MemberUpdateResponse>, Status> {
+        let caller = self.caller(&request)?;
         let request = request.into_inner();
         let peer_addresses = peer_addresses(&request.peer_ur_ls)?;
         let change = MemberChange::Readdress { id: NodeId(request.id), peer_addresses, role: MemberRole::Voter };
-        let members = self.change(change).await?;
+        let members = self.change(&caller, change).await?;
         Ok(Response::new(MemberUpdateResponse { header: Some(self.headers.without_revision()), members }))
     }
 
     async fn member_list(&self, request: Request<MemberListRequest>) -> Result<Response<MemberListResponse>, Status> {
         self.refuse_on_learner()?;
+        let caller = self.caller(&request)?;
         let linearizable = request.into_inner().linearizable;
         let consistency = if linearizable { Consistency::Linearizable } else { Consistency::Local };
-        let members = self.members(consistency).await?.iter().map(wire_member).collect();
+        let members = self.members(&caller, consistency).await?.iter().map(wire_member).collect();
         Ok(Response::new(MemberListResponse { header: Some(self.headers.without_revision()), members }))
     }
 
@@ -158,7 +166,8 @@ impl Cluster for Services {
         &self,
         request: Request<MemberPromoteRequest>,
     ) -> Result<Response<MemberPromoteResponse>, Status> {
-        let members = self.change(MemberChange::Promote(NodeId(request.into_inner().id))).await?;
+        let caller = self.caller(&request)?;
+        let members = self.change(&caller, MemberChange::Promote(NodeId(request.into_inner().id))).await?;
         Ok(Response::new(MemberPromoteResponse { header: Some(self.headers.without_revision()), members }))
     }
 }

@@ -1,8 +1,12 @@
 //! What can be set about this face. Defaults are etcd's, so that clients tuned for it feel at home.
 
 use std::fmt;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
+
+use crate::passwords::BCRYPT_COST;
+use crate::tokens::TokenKind;
 
 /// Bytes a message may have beyond [`Limits::request_bytes`] before it is refused unread: room for
 /// protobuf framing, and for an answer of our own instead of a broken stream.
@@ -78,7 +82,7 @@ impl PartialEq for MetricsText {
 impl Eq for MetricsText {}
 
 /// Everything that can be set about this face.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub struct FaceConfig {
     /// Bounds on requests.
     pub limits: Limits,
@@ -95,10 +99,18 @@ pub struct FaceConfig {
     pub ping_timeout: Duration,
     /// How long calls under way are given to finish when the face stops.
     pub drain: Duration,
+    /// Whether calls are timed, for histograms (`--metrics=extensive`).
+    pub time_calls: bool,
     /// What `Status` tells as the space quota, in bytes. Nothing is enforced by it.
     pub quota_bytes: i64,
+    /// How clients that came in are known again (`--auth-token`).
+    pub token: TokenKind,
+    /// The cost of hashing a password (`--bcrypt-cost`).
+    pub bcrypt_cost: u32,
     /// What `/metrics` answers; nothing is served there without it.
     pub metrics: Option<MetricsText>,
+    /// Where snapshots are put together before they are sent: a file as large as the store, without a name.
+    pub scratch_dir: PathBuf,
 }
 
 impl Default for FaceConfig {
@@ -111,8 +123,12 @@ impl Default for FaceConfig {
             ping_after: Duration::from_secs(2 * 3600),
             ping_timeout: Duration::from_secs(20),
             drain: Duration::from_secs(5),
+            time_calls: false,
             quota_bytes: 2 * 1024 * 1024 * 1024,
+            token: TokenKind::default(),
+            bcrypt_cost: BCRYPT_COST,
             metrics: None,
+            scratch_dir: std::env::temp_dir(),
         }
     }
 }

@@ -15,7 +15,7 @@ use tidelock_etcd_api::v3electionpb::{
     CampaignRequest, CampaignResponse, LeaderKey, LeaderRequest, LeaderResponse, ProclaimRequest, ProclaimResponse,
     ResignRequest, ResignResponse,
 };
-use tidelock_model::{Event, EventKind, Key, KeyRange, KeyValue, LeaseId, OpAnswer, Query, Revision};
+use tidelock_model::{Caller, Event, EventKind, Key, KeyRange, KeyValue, LeaseId, OpAnswer, Query, Revision};
 use tokio::sync::mpsc;
 use tonic::{Request, Response, Status};
 
@@ -47,19 +47,19 @@ fn leader_response(item: &KeyValue, revision: Revision, headers: &Headers) -> Le
 }
 
 impl Services {
-    async fn proclaim_for_leader(&self, request: ProclaimRequest) -> Result<Revision, FaceError> {
+    async fn proclaim_for_leader(&self, caller: &Caller, request: ProclaimRequest) -> Result<Revision, FaceError> {
         let Leadership { key, created, lease } = leadership(request.leader)?;
-        let lease = self.session_lease(lease).await?;
-        match self.write(proclaim(&key, created, lease, request.value)).await? {
+        let lease = self.session_lease(caller, lease).await?;
+        match self.write(caller, proclaim(&key, created, lease, request.value)).await? {
             (revision, OpAnswer::Txn { succeeded: true, .. }) => Ok(revision),
             _ => Err(FaceError::NotElected),
         }
     }
 
-    async fn resign_for_leader(&self, request: ResignRequest) -> Result<Revision, FaceError> {
+    async fn resign_for_leader(&self, caller: &Caller, request: ResignRequest) -> Result<Revision, FaceError> {
         let Leadership { key, created, .. } = leadership(request.leader)?;
         // Someone else's leadership, or none: then there is nothing to resign from.
-        let (revision, _) = self.write(leave(&key, created)).await?;
+        let (revision, _) = self.write(caller, leave(&key, created)).await?;
         Ok(revision)
     }
 }
@@ -68,9 +68,10 @@ impl Services {
 impl Election for Services {
     async fn campaign(&self, request: Request<CampaignRequest>) -> Result<Response<CampaignResponse>, Status> {
         self.refuse_on_learner()?;
+        let caller = self.caller(&request)?;
         let CampaignRequest { name, lease, value } = request.into_inner();
         let line = Line::new(&name).map_err(recipe_error)?;
-        let turn = self.take_turn(line, LeaseId(lease), Some(value), FaceError::NotElected).await;
+        let turn = self.take_turn(caller, line, LeaseId(lease), Some(value), FaceError::NotElected).await;
         let (place, _) = turn.map_err(recipe_error)?;
         // As etcd: the header is of the moment the campaign began.
         let header = Some(self.headers.at(place.entered));
@@ -81,14 +82,18 @@ impl Election for Services {
 
     async fn proclaim(&self, request: Request<ProclaimRequest>) -> Result<Response<ProclaimResponse>, Status> {
         self.refuse_on_learner()?;
-        let revision = self.proclaim_for_leader(request.into_inner()).await.map_err(recipe_error)?;
+        let caller = self.caller(&request)?;
+        let revision = self.proclaim_for_leader(&caller, request.into_inner()).await.map_err(recipe_error)?;
         Ok(Response::new(ProclaimResponse { header: Some(self.headers.at(revision)) }))
     }
 
     async fn leader(&self, request: Request<LeaderRequest>) -> Result<Response<LeaderResponse>, Status> {
         self.refuse_on_learner()?;
         let line = Line::new(&request.get_ref().name).map_err(recipe_error)?;
-        let answer = self.read(Query::Range(line.first()), Consistency::Linearizable).await.map_err(recipe_error)?;
+        let answer = self
+            .read(&self.caller(&request)?, Query::Range(line.first()), Consistency::Linearizable)
+            .await
+            .map_err(recipe_error)?;
         let (revision, leader) = only_item(answer)?;
         let leader = leader.ok_or(FaceError::NobodyElected)?;
         Ok(Response::new(leader_response(&leader, revision, &self.headers)))
@@ -102,14 +107,16 @@ impl Election for Services {
         let line = Line::new(&request.get_ref().name).map_err(recipe_error)?;
         let (replies, stream) = mpsc::channel(LEADERS_QUEUED);
         let coordinator = Arc::clone(&self.coordinator);
-        let observer = Observer { coordinator, headers: self.headers.clone(), line, replies };
+        let caller = self.caller(&request)?;
+        let observer = Observer { caller, coordinator, headers: self.headers.clone(), line, replies };
         tokio::spawn(observer.run(self.stream_end(required)));
         Ok(Response::new(Box::pin(ReplyStream(stream))))
     }
 
     async fn resign(&self, request: Request<ResignRequest>) -> Result<Response<ResignResponse>, Status> {
         self.refuse_on_learner()?;
-        let revision = self.resign_for_leader(request.into_inner()).await.map_err(recipe_error)?;
+        let revision =
+            self.resign_for_leader(&self.caller(&request)?, request.into_inner()).await.map_err(recipe_error)?;
         Ok(Response::new(ResignResponse { header: Some(self.headers.at(revision)) }))
     }
 }
@@ -117,6 +124,7 @@ impl Election for Services {
 /// Tells who leads and what it proclaims, from now on. A leader that came and went between two looks may be
 /// left out; the last one never is.
 struct Observer {
+    caller: Caller,
     coordinator: Arc<dyn Coordinator>,
     headers: Headers,
     line: Line,
@@ -137,6 +145,10 @@ impl From<FaceError> for Ended {
 }
 
 impl Observer {
+    fn caller(&self) -> Caller {
+        self.caller.as_of(&self.coordinator.auth())
+    }
+
     async fn run(self, mut end: StreamEnd) {
         let ended = tokio::select! {
             ended = self.observe() => ended,
@@ -159,11 +171,13 @@ impl Observer {
     /// Tells of one leader, from the moment there is one until it is none any more.
     async fn observe_one(&self) -> Result<(), Ended> {
         let query = Query::Range(self.line.first());
-        let answer = self.coordinator.read(query, Consistency::Linearizable).await.map_err(FaceError::from)?;
+        let answer =
+            self.coordinator.read(self.caller(), query, Consistency::Linearizable).await.map_err(FaceError::from)?;
         let (revision, leader) = only_item(answer)?;
         let Some(leader) = leader else { return self.until_candidate(revision).await };
         self.tell(&leader, revision).await?;
-        let watching = watch_keys(&*self.coordinator, [KeyRange::single(leader.key)].into_iter(), revision);
+        let watching =
+            watch_keys(&*self.coordinator, &self.caller(), [KeyRange::single(leader.key)].into_iter(), revision);
         loop {
             match watching.next().await.ok_or(FaceError::Stopped)? {
                 WatchNotice::Events { revision, events, .. } => {
@@ -183,7 +197,7 @@ impl Observer {
 
     /// Waits until somebody enters the line, which was empty at `revision`.
     async fn until_candidate(&self, revision: Revision) -> Result<(), Ended> {
-        let watching = watch_keys(&*self.coordinator, [self.line.keys().clone()].into_iter(), revision);
+        let watching = watch_keys(&*self.coordinator, &self.caller(), [self.line.keys().clone()].into_iter(), revision);
         loop {
             match watching.next().await.ok_or(FaceError::Stopped)? {
                 WatchNotice::Events { .. } | WatchNotice::Closed { .. } => return Ok(()),

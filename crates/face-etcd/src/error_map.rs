@@ -6,7 +6,7 @@
 //! was written" and "unknown" must not be mixed up with what will fail again.
 
 use tidelock_coordinator::{MemberError, ProposeError, ReadError};
-use tidelock_model::Refusal;
+use tidelock_model::{AuthRefusal, Refusal};
 use tonic::{Code, Status};
 
 macro_rules! face_errors {
@@ -109,6 +109,45 @@ face_errors! {
     /// Too few members are connected for a change of them; nothing was changed.
     Unhealthy => Unavailable, "etcdserver: unhealthy cluster";
 
+    /// The call needs a user, or a user needs a name.
+    UserEmpty => InvalidArgument, "etcdserver: user name is empty";
+    /// The user may not do that.
+    PermissionDenied => PermissionDenied, "etcdserver: permission denied";
+    /// Users or roles changed since the token was made.
+    AuthOldRevision => InvalidArgument, "etcdserver: revision of auth store is old";
+    /// The token is nobody's, or no longer.
+    InvalidAuthToken => Unauthenticated, "etcdserver: invalid auth token";
+    /// There is nothing to come into.
+    AuthNotEnabled => FailedPrecondition, "etcdserver: authentication is not enabled";
+    /// No such user, or not the password.
+    AuthFailed => InvalidArgument, "etcdserver: authentication failed, invalid user ID or password";
+    /// The user has no password to come in with.
+    NoPasswordUser => Unknown, "auth: authentication failed, password was given for no password user";
+    /// Longer than bcrypt looks at.
+    PasswordTooLong => Unknown, "bcrypt: password length exceeds 72 bytes";
+    /// Authorisation needs somebody who can turn it off again.
+    RootUserNotExist => FailedPrecondition, "etcdserver: root user does not exist";
+    /// The same.
+    RootRoleNotExist => FailedPrecondition, "etcdserver: root user does not have root role";
+    /// The name is taken.
+    UserExists => FailedPrecondition, "etcdserver: user name already exists";
+    /// No such user.
+    UserNotFound => FailedPrecondition, "etcdserver: user name not found";
+    /// The name is taken.
+    RoleExists => FailedPrecondition, "etcdserver: role name already exists";
+    /// No such role.
+    RoleNotFound => FailedPrecondition, "etcdserver: role name not found";
+    /// A role needs a name.
+    RoleEmpty => InvalidArgument, "etcdserver: role name is empty";
+    /// The user does not have that role.
+    RoleNotGranted => FailedPrecondition, "etcdserver: role is not granted to the user";
+    /// The role does not have that permission.
+    PermissionNotGranted => FailedPrecondition, "etcdserver: permission is not granted to the role";
+    /// A permission is missing.
+    PermissionNotGiven => InvalidArgument, "etcdserver: permission not given";
+    /// A change that would lock everybody out, or means nothing.
+    InvalidAuthManagement => InvalidArgument, "etcdserver: invalid auth management";
+
     /// Larger than one request may be.
     RequestTooLarge => InvalidArgument, "etcdserver: request is too large";
     /// Too much is waiting already; nothing was done.
@@ -149,7 +188,30 @@ impl From<Refusal> for FaceError {
             Refusal::FutureRevision { .. } => FaceError::FutureRevision,
             Refusal::NoSpace => FaceError::NoSpace,
             Refusal::Corrupt => FaceError::Corrupt,
+            Refusal::Auth(refusal) => refusal.into(),
             Refusal::Invalid { why } => FaceError::Internal(why),
+        }
+    }
+}
+
+impl From<AuthRefusal> for FaceError {
+    fn from(refusal: AuthRefusal) -> FaceError {
+        match refusal {
+            AuthRefusal::NoUser | AuthRefusal::UserEmpty => FaceError::UserEmpty,
+            AuthRefusal::Denied => FaceError::PermissionDenied,
+            AuthRefusal::OldRevision => FaceError::AuthOldRevision,
+            AuthRefusal::NoRootUser => FaceError::RootUserNotExist,
+            AuthRefusal::NoRootRole => FaceError::RootRoleNotExist,
+            AuthRefusal::UserExists => FaceError::UserExists,
+            AuthRefusal::UserNotFound => FaceError::UserNotFound,
+            AuthRefusal::RoleExists => FaceError::RoleExists,
+            AuthRefusal::RoleNotFound => FaceError::RoleNotFound,
+            AuthRefusal::RoleEmpty => FaceError::RoleEmpty,
+            AuthRefusal::RoleNotGranted => FaceError::RoleNotGranted,
+            AuthRefusal::PermissionNotGranted => FaceError::PermissionNotGranted,
+            AuthRefusal::InvalidManagement => FaceError::InvalidAuthManagement,
+            // etcd has no bound; this says that waiting does not help, and nothing else fits.
+            AuthRefusal::TooMany => FaceError::TooManyRequests,
         }
     }
 }
@@ -162,6 +224,7 @@ impl From<ProposeError> for FaceError {
             ProposeError::Overloaded { .. } => FaceError::TooManyRequests,
             ProposeError::TooLarge { .. } => FaceError::RequestTooLarge,
             ProposeError::NoSpace { .. } => FaceError::NoSpace,
+            ProposeError::Denied(refusal) => refusal.into(),
             // etcd says the same for both, and its clients do not take it for a promise.
             ProposeError::Stopping | ProposeError::Interrupted => FaceError::Stopped,
         }
@@ -189,6 +252,7 @@ impl From<MemberError> for FaceError {
             MemberError::WrongRole(_) => FaceError::MemberNotLearner,
             MemberError::LearnerBehind { .. } => FaceError::LearnerNotReady,
             MemberError::WouldLoseQuorum => FaceError::Unhealthy,
+            MemberError::Denied(refusal) => refusal.into(),
             // Nothing was changed and a later try may succeed: the one code that says so.
             MemberError::Busy => FaceError::TooManyRequests,
             MemberError::OutcomeUnknown { .. } => FaceError::Timeout,

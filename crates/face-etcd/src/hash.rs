@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use tidelock_coordinator::Consistency;
 use tidelock_etcd_api::etcdserverpb::{HashKvRequest, HashKvResponse, HashResponse};
-use tidelock_model::{KeyRange, KeyValue, Revision, Space};
+use tidelock_model::{Caller, KeyRange, KeyValue, Revision, Space};
 use xxhash_rust::xxh3::Xxh3;
 
 use crate::error_map::FaceError;
@@ -55,7 +55,13 @@ impl Services {
     pub(crate) async fn hash_keys(&self, request: HashKvRequest) -> Result<HashKvResponse, FaceError> {
         self.refuse_on_learner()?;
         let range = KeyRange::all_of(Space::User);
-        let mut pages = Pages::new(Arc::clone(&self.coordinator), range, revision_asked(request), Consistency::Local);
+        let mut pages = Pages::new(
+            Caller::Internal,
+            Arc::clone(&self.coordinator),
+            range,
+            revision_asked(request),
+            Consistency::Local,
+        );
         let mut hash = Xxh3::new();
         loop {
             let (items, more) = pages.next(ITEMS_AT_A_TIME).await?;

@@ -15,6 +15,11 @@ use crate::header::{wire_number, wire_revision};
 /// The `range_end` that means "everything from `key` on".
 const FROM_KEY: &[u8] = &[0];
 
+/// That end, for answers.
+pub(crate) const fn from_key_end() -> &'static [u8] {
+    FROM_KEY
+}
+
 /// A key that is written or compared: neither empty nor longer than the store takes.
 pub(crate) fn key(name: &[u8]) -> Result<Key, FaceError> {
     match name.len() {

@@ -180,12 +180,13 @@ pub fn compact_to_command(request: CompactionRequest) -> Result<Command, FaceErr
 #[tonic::async_trait]
 impl Kv for Services {
     async fn range(&self, request: Request<RangeRequest>) -> Result<Response<RangeResponse>, Status> {
+        let caller = self.caller(&request)?;
         let request = request.into_inner();
         if !request.serializable {
             self.refuse_on_learner()?;
         }
         let query = range_to_query(&request)?;
-        let answer = self.read(query, range_consistency(&request)).await?;
+        let answer = self.read(&caller, query, range_consistency(&request)).await?;
         let QueryAnswer::Op { revision, .. } = answer else { return Err(MISMATCH.into()) };
         Ok(Response::new(range_to_response(answer, self.headers.at(revision))?))
     }
@@ -198,8 +199,9 @@ impl Kv for Services {
 
     async fn put(&self, request: Request<PutRequest>) -> Result<Response<PutResponse>, Status> {
         self.refuse_on_learner()?;
+        let caller = self.caller(&request)?;
         let command = put_to_command(request.into_inner(), &self.config.limits)?;
-        let (revision, answer) = self.propose(command).await?;
+        let (revision, answer) = self.propose(&caller, command).await?;
         Ok(Response::new(put_to_response(&answer, self.headers.at(revision))?))
     }
 
@@ -208,25 +210,27 @@ impl Kv for Services {
         request: Request<DeleteRangeRequest>,
     ) -> Result<Response<DeleteRangeResponse>, Status> {
         self.refuse_on_learner()?;
+        let caller = self.caller(&request)?;
         let command = delete_to_command(request.get_ref(), &self.config.limits)?;
-        let (revision, answer) = self.propose(command).await?;
+        let (revision, answer) = self.propose(&caller, command).await?;
         Ok(Response::new(delete_to_response(&answer, self.headers.at(revision))?))
     }
 
     async fn txn(&self, request: Request<TxnRequest>) -> Result<Response<TxnResponse>, Status> {
         self.refuse_on_learner()?;
+        let caller = self.caller(&request)?;
         let request = request.into_inner();
         let bytes = request.encoded_len();
         let consistency = if is_serializable(&request) { Consistency::Local } else { Consistency::Linearizable };
         let op = txn_to_op(request, &self.config.limits)?;
         let (revision, answer) = if op.writes() {
             within_request_limit(bytes, &self.config.limits)?;
-            match self.propose(Command::Write(op)).await? {
+            match self.propose(&caller, Command::Write(op)).await? {
                 (revision, Answer::Op(answer)) => (revision, answer),
                 _ => return Err(MISMATCH.into()),
             }
         } else {
-            match self.read(Query::Txn(op), consistency).await? {
+            match self.read(&caller, Query::Txn(op), consistency).await? {
                 QueryAnswer::Op { revision, answer } => (revision, answer),
                 _ => return Err(MISMATCH.into()),
             }
@@ -236,9 +240,10 @@ impl Kv for Services {
 
     async fn compact(&self, request: Request<CompactionRequest>) -> Result<Response<CompactionResponse>, Status> {
         self.refuse_on_learner()?;
+        let caller = self.caller(&request)?;
         let request = request.into_inner();
         let physical = request.physical;
-        let (revision, _) = self.propose(compact_to_command(request)?).await?;
+        let (revision, _) = self.propose(&caller, compact_to_command(request)?).await?;
         if physical {
             self.coordinator.wait_until_swept().await;
         }

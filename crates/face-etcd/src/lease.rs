@@ -16,7 +16,7 @@ use tidelock_etcd_api::etcdserverpb::{
     LeaseLeasesResponse, LeaseRevokeRequest, LeaseRevokeResponse, LeaseStatus, LeaseTimeToLiveRequest,
     LeaseTimeToLiveResponse, ResponseHeader,
 };
-use tidelock_model::{Answer, Command, LeaseId, LeaseInfo, Query, QueryAnswer};
+use tidelock_model::{Answer, Caller, Command, LeaseId, LeaseInfo, Query, QueryAnswer};
 use tokio::sync::mpsc;
 use tonic::{Request, Response, Status, Streaming};
 
@@ -95,11 +95,12 @@ pub(crate) fn random_id() -> LeaseId {
 impl Lease for Services {
     async fn lease_grant(&self, request: Request<LeaseGrantRequest>) -> Result<Response<LeaseGrantResponse>, Status> {
         self.refuse_on_learner()?;
+        let caller = self.caller(&request)?;
         let request = request.into_inner();
         let tries = if request.id == 0 { ID_TRIES } else { 1 };
         let mut result = Err(FaceError::LeaseExists);
         for _ in 0..tries {
-            result = self.propose(grant_to_command(request, random_id(), &self.config.limits)?).await;
+            result = self.propose(&caller, grant_to_command(request, random_id(), &self.config.limits)?).await;
             if result != Err(FaceError::LeaseExists) {
                 break;
             }
@@ -113,7 +114,8 @@ impl Lease for Services {
         request: Request<LeaseRevokeRequest>,
     ) -> Result<Response<LeaseRevokeResponse>, Status> {
         self.refuse_on_learner()?;
-        let (revision, _) = self.propose(revoke_to_command(request.into_inner())?).await?;
+        let caller = self.caller(&request)?;
+        let (revision, _) = self.propose(&caller, revoke_to_command(request.into_inner())?).await?;
         Ok(Response::new(LeaseRevokeResponse { header: Some(self.headers.at(revision)) }))
     }
 
@@ -125,7 +127,8 @@ impl Lease for Services {
     ) -> Result<Response<Self::LeaseKeepAliveStream>, Status> {
         self.refuse_on_learner()?;
         let required = requires_leader(request.metadata().as_ref());
-        let renewals = Renewals { coordinator: Arc::clone(&self.coordinator), headers: self.headers.clone() };
+        let caller = self.caller(&request)?;
+        let renewals = Renewals { caller, coordinator: Arc::clone(&self.coordinator), headers: self.headers.clone() };
         let (replies, stream) = mpsc::channel(REPLIES_QUEUED);
         tokio::spawn(renewals.run(request.into_inner(), replies, self.stream_end(required)));
         Ok(Response::new(Box::pin(ReplyStream(stream))))
@@ -136,12 +139,13 @@ impl Lease for Services {
         request: Request<LeaseTimeToLiveRequest>,
     ) -> Result<Response<LeaseTimeToLiveResponse>, Status> {
         self.refuse_on_learner()?;
+        let caller = self.caller(&request)?;
         let LeaseTimeToLiveRequest { id, keys } = request.into_inner();
-        let lease = self.coordinator.lease_info(LeaseId(id)).await.map_err(FaceError::from)?;
+        let lease = self.coordinator.lease_info(caller.clone(), LeaseId(id)).await.map_err(FaceError::from)?;
         if lease.is_none() || !keys {
             return Ok(Response::new(time_to_live_to_response(id, lease, self.headers.now())));
         }
-        let answer = self.read(Query::LeaseKeys(LeaseId(id)), Consistency::Linearizable).await?;
+        let answer = self.read(&caller, Query::LeaseKeys(LeaseId(id)), Consistency::Linearizable).await?;
         let QueryAnswer::LeaseKeys { revision, keys } = answer else { return Err(MISMATCH.into()) };
         // The lease may have ended between the two questions: then it is gone, whatever the first said.
         let lease = lease.filter(|_| keys.is_some());
@@ -152,10 +156,11 @@ impl Lease for Services {
 
     async fn lease_leases(
         &self,
-        _request: Request<LeaseLeasesRequest>,
+        request: Request<LeaseLeasesRequest>,
     ) -> Result<Response<LeaseLeasesResponse>, Status> {
         self.refuse_on_learner()?;
-        let answer = self.read(Query::Leases, Consistency::Local).await?;
+        let caller = self.caller(&request)?;
+        let answer = self.read(&caller, Query::Leases, Consistency::Local).await?;
         let QueryAnswer::Leases { revision, ids } = answer else { return Err(MISMATCH.into()) };
         let leases = ids.into_iter().map(|id| LeaseStatus { id: id.0 }).collect();
         Ok(Response::new(LeaseLeasesResponse { header: Some(self.headers.at(revision)), leases }))
@@ -164,6 +169,7 @@ impl Lease for Services {
 
 /// One keepalive stream: renewals run side by side, answers leave in the order of the requests.
 struct Renewals {
+    caller: Caller,
     coordinator: Arc<dyn Coordinator>,
     headers: Headers,
 }
@@ -203,7 +209,8 @@ impl Renewals {
         let coordinator = Arc::clone(&self.coordinator);
         // Made before the renewal: a lease revoked at revision 3 must not be seen alive at revision 4.
         let header = self.headers.now();
-        async move { Ok(keep_alive_to_response(id, coordinator.keep_alive(LeaseId(id)).await?, header)) }
+        let caller = self.caller.as_of(&coordinator.auth());
+        async move { Ok(keep_alive_to_response(id, coordinator.keep_alive(caller, LeaseId(id)).await?, header)) }
     }
 }
 

@@ -15,14 +15,17 @@
 //! | member, peerURLs          | `Member`, `peer_addresses` (`host:port`)                            |
 //! | alarm                     | `Alarm`; a full disk tells NOSPACE by itself (`Status::disk_full`)   |
 //! | lock, election            | keys in a `line`, as etcd's own clients make them                   |
+//! | user, role, permission    | `Auth`; what a request needs is in `model::access`                   |
+//! | token, CN of a certificate| `Caller` (see `callers`)                                             |
 //! | Defragment                | nothing to do                                                       |
 //!
 //! Wire types end in the first function of each request: `*_to_command`, `*_to_query`, `*_to_op` and
 //! their `*_to_response` are pure and public, for the simulator. `error_map` holds every error; sockets
-//! are in `listener` alone. Answers follow etcd 3.7. Not served yet: Auth, and what `maintenance` names;
-//! they are answered with "unimplemented".
+//! are in `listener` alone. Answers follow etcd 3.7.
 
 mod authority;
+mod call_counts;
+mod callers;
 mod config;
 mod door;
 mod error_map;
@@ -34,10 +37,14 @@ mod key_range;
 mod leader_watch;
 mod listener;
 mod paging;
+mod passwords;
 mod reply_stream;
 mod services;
+mod snapshot;
+mod tokens;
 
 pub mod alarm;
+pub mod auth;
 pub mod cluster;
 pub mod downgrade;
 pub mod election;
@@ -67,6 +74,7 @@ use std::task::{Context, Poll, ready};
 
 use http::{HeaderMap, HeaderValue};
 use tidelock_coordinator::Coordinator;
+use tidelock_etcd_api::etcdserverpb::auth_server::AuthServer;
 use tidelock_etcd_api::etcdserverpb::cluster_server::ClusterServer;
 use tidelock_etcd_api::etcdserverpb::kv_server::KvServer;
 use tidelock_etcd_api::etcdserverpb::lease_server::LeaseServer;
@@ -79,11 +87,15 @@ use tonic::body::Body;
 use tonic::codegen::{BoxFuture, Service};
 use tonic::{Code, Status};
 
+pub use call_counts::{CALL_BOUNDS_MS, CallCounts, CallKind, CallReading, MethodReading};
 pub use config::{FaceConfig, Limits, MESSAGE_OVERHEAD_BYTES, MetricsText, PROGRESS_INTERVAL_MIN};
 pub use error_map::{FaceError, transfer_error};
 pub use header::{Headers, wire_number, wire_revision};
-pub use listener::serve;
+pub use listener::{ClientName, serve};
+pub use passwords::BCRYPT_COST;
+pub use tokens::{JwtKeys, TOKEN_TTL, TokenKind};
 
+use call_counts::Counting;
 use leader_watch::requires_leader;
 use services::Services;
 
@@ -94,11 +106,13 @@ pub struct EtcdFace(Arc<Shared>);
 
 struct Shared {
     services: Arc<Services>,
+    counts: Arc<CallCounts>,
     kv: KvServer<Services>,
     watch: WatchServer<Services>,
     lease: LeaseServer<Services>,
     cluster: ClusterServer<Services>,
     maintenance: MaintenanceServer<Services>,
+    auth: AuthServer<Services>,
     lock: LockServer<Services>,
     election: ElectionServer<Services>,
     health: HealthServer<Services>,
@@ -109,6 +123,7 @@ impl EtcdFace {
     #[must_use]
     pub fn new(coordinator: Arc<dyn Coordinator>, config: FaceConfig) -> EtcdFace {
         let message_bytes = config.limits.message_bytes();
+        let counts = CallCounts::new(config.time_calls);
         let services = Arc::new(Services::new(coordinator, config));
         // Answers are not limited: clients expect listings of any size to be sent.
         EtcdFace(Arc::new(Shared {
@@ -117,9 +132,11 @@ impl EtcdFace {
             lease: LeaseServer::from_arc(Arc::clone(&services)).max_decoding_message_size(message_bytes),
             cluster: ClusterServer::from_arc(Arc::clone(&services)).max_decoding_message_size(message_bytes),
             maintenance: MaintenanceServer::from_arc(Arc::clone(&services)).max_decoding_message_size(message_bytes),
+            auth: AuthServer::from_arc(Arc::clone(&services)).max_decoding_message_size(message_bytes),
             lock: LockServer::from_arc(Arc::clone(&services)).max_decoding_message_size(message_bytes),
             election: ElectionServer::from_arc(Arc::clone(&services)).max_decoding_message_size(message_bytes),
             health: HealthServer::from_arc(Arc::clone(&services)).max_decoding_message_size(message_bytes),
+            counts,
             services,
         }))
     }
@@ -128,6 +145,12 @@ impl EtcdFace {
     #[must_use]
     pub fn config(&self) -> &FaceConfig {
         &self.0.services.config
+    }
+
+    /// What was counted of its calls.
+    #[must_use]
+    pub fn counts(&self) -> Arc<CallCounts> {
+        Arc::clone(&self.0.counts)
     }
 
     /// Ends all streams with "server stopped", now and from now on. [`serve`] does it when it shuts down.
@@ -150,32 +173,42 @@ impl Service<http::Request<Body>> for EtcdFace {
     }
 
     fn call(&mut self, request: http::Request<Body>) -> Answering {
+        let shared = &*self.0;
+        let counting = shared.counts.begin(request.uri().path());
+        let request = match &counting {
+            Some(counting) => counting.requested(request),
+            None => request,
+        };
         if self.leader_is_missing(request.headers()) {
-            return Answering::refused(FaceError::NoLeader.into());
+            return Answering::refused(FaceError::NoLeader.into(), counting);
         }
         let service = request.uri().path().split('/').nth(1);
-        let shared = &*self.0;
-        Answering(match service {
+        let answering = match service {
             Some("etcdserverpb.KV") => shared.kv.clone().call(request),
             Some("etcdserverpb.Lease") => shared.lease.clone().call(request),
             Some("etcdserverpb.Watch") => shared.watch.clone().call(request),
             Some("etcdserverpb.Cluster") => shared.cluster.clone().call(request),
             Some("etcdserverpb.Maintenance") => shared.maintenance.clone().call(request),
+            Some("etcdserverpb.Auth") => shared.auth.clone().call(request),
             Some("v3lockpb.Lock") => shared.lock.clone().call(request),
             Some("v3electionpb.Election") => shared.election.clone().call(request),
             Some("grpc.health.v1.Health") => shared.health.clone().call(request),
-            // Clients probe for services (Auth above all) and go on without them if told so.
-            _ => return Answering::refused(Status::unimplemented("unknown service")),
-        })
+            // Clients probe for services and go on without them if told so.
+            _ => return Answering::refused(Status::unimplemented("unknown service"), counting),
+        };
+        Answering { answering, counting }
     }
 }
 
 /// An answer being made.
-pub struct Answering(BoxFuture<http::Response<Body>, Infallible>);
+pub struct Answering {
+    answering: BoxFuture<http::Response<Body>, Infallible>,
+    counting: Option<Counting>,
+}
 
 impl Answering {
-    fn refused(status: Status) -> Answering {
-        Answering(Box::pin(std::future::ready(Ok(status.into_http()))))
+    fn refused(status: Status, counting: Option<Counting>) -> Answering {
+        Answering { answering: Box::pin(std::future::ready(Ok(status.into_http()))), counting }
     }
 }
 
@@ -183,12 +216,15 @@ impl Future for Answering {
     type Output = Result<http::Response<Body>, Infallible>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let mut response = match ready!(self.0.as_mut().poll(cx)) {
+        let mut response = match ready!(self.answering.as_mut().poll(cx)) {
             Ok(response) => response,
             Err(never) => match never {},
         };
         rename_oversized(response.headers_mut());
-        Poll::Ready(Ok(response))
+        Poll::Ready(Ok(match self.counting.take() {
+            Some(counting) => counting.answered(response),
+            None => response,
+        }))
     }
 }
 

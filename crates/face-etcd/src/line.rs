@@ -14,9 +14,9 @@ use bytes::Bytes;
 use tidelock_coordinator::{Consistency, Coordinator, Subscription, WatchNotice, WatchRequest, WatcherId};
 use tidelock_model::limits::KEY_BYTES_MAX;
 use tidelock_model::{
-    Answer, Command, Compare, CompareResult, CompareTarget, DeleteOp, EventKind, Key, KeyRange, KeyValue, LeaseId, Op,
-    OpAnswer, PutLease, PutOp, PutValue, Query, QueryAnswer, RangeOp, Revision, RevisionBounds, Sort, SortBy, Space,
-    Txn,
+    Answer, Caller, Command, Compare, CompareResult, CompareTarget, DeleteOp, EventKind, Key, KeyRange, KeyValue,
+    LeaseId, Op, OpAnswer, PutLease, PutOp, PutValue, Query, QueryAnswer, RangeOp, Revision, RevisionBounds, Sort,
+    SortBy, Space, Txn,
 };
 use tokio::sync::oneshot;
 
@@ -160,6 +160,7 @@ fn place_of(key: Key, lease: LeaseId, entered: Revision, answer: &OpAnswer) -> R
 
 /// Someone who wants a turn.
 struct Turn {
+    caller: Caller,
     coordinator: Arc<dyn Coordinator>,
     line: Line,
     lease: LeaseId,
@@ -174,9 +175,16 @@ pub(crate) type Told = Result<(Place, Revision), FaceError>;
 
 impl Services {
     /// Waits in `line` until it is `lease`'s turn. With no lease one is granted, as long as a session is.
-    pub(crate) async fn take_turn(&self, line: Line, lease: LeaseId, value: Option<Bytes>, gone: FaceError) -> Told {
-        let lease = self.session_lease(lease).await?;
-        let turn = Turn { coordinator: Arc::clone(&self.coordinator), line, lease, value, gone };
+    pub(crate) async fn take_turn(
+        &self,
+        caller: Caller,
+        line: Line,
+        lease: LeaseId,
+        value: Option<Bytes>,
+        gone: FaceError,
+    ) -> Told {
+        let lease = self.session_lease(&caller, lease).await?;
+        let turn = Turn { caller, coordinator: Arc::clone(&self.coordinator), line, lease, value, gone };
         // A task of its own: when the client goes away this call is dropped, and the place must be given up.
         let (reply, told) = oneshot::channel();
         tokio::spawn(turn.run(reply, self.stream_end(false)));
@@ -184,23 +192,23 @@ impl Services {
     }
 
     /// The lease to act under: the client's, or a new one if it named none.
-    pub(crate) async fn session_lease(&self, lease: LeaseId) -> Result<LeaseId, FaceError> {
+    pub(crate) async fn session_lease(&self, caller: &Caller, lease: LeaseId) -> Result<LeaseId, FaceError> {
         if lease.is_some() {
             return Ok(lease);
         }
         let id = random_id();
-        self.propose(Command::LeaseGrant { id, ttl_s: OWN_LEASE_TTL_S }).await?;
+        self.propose(caller, Command::LeaseGrant { id, ttl_s: OWN_LEASE_TTL_S }).await?;
         Ok(id)
     }
 
     /// Carries out an operation: the store's revision after it, and its answer.
-    pub(crate) async fn write(&self, op: Op) -> Result<(Revision, OpAnswer), FaceError> {
-        write(&*self.coordinator, op).await
+    pub(crate) async fn write(&self, caller: &Caller, op: Op) -> Result<(Revision, OpAnswer), FaceError> {
+        write(&*self.coordinator, caller.clone(), op).await
     }
 }
 
-async fn write(coordinator: &dyn Coordinator, op: Op) -> Result<(Revision, OpAnswer), FaceError> {
-    let outcome = coordinator.propose(Command::Write(op), None).await?;
+async fn write(coordinator: &dyn Coordinator, caller: Caller, op: Op) -> Result<(Revision, OpAnswer), FaceError> {
+    let outcome = coordinator.propose(caller, Command::Write(op), None).await?;
     match outcome.result? {
         Answer::Op(answer) => Ok((outcome.revision, answer)),
         _ => Err(MISMATCH),
@@ -208,6 +216,11 @@ async fn write(coordinator: &dyn Coordinator, op: Op) -> Result<(Revision, OpAns
 }
 
 impl Turn {
+    /// Waiting may take long; users and roles may change meanwhile, and what counts is how they are then.
+    fn caller(&self) -> Caller {
+        self.caller.as_of(&self.coordinator.auth())
+    }
+
     async fn run(self, mut reply: oneshot::Sender<Told>, mut end: StreamEnd) {
         // Not given up half-way: whether the place was taken must be known to leave it.
         let place = match self.enter().await {
@@ -231,14 +244,14 @@ impl Turn {
     async fn enter(&self) -> Result<Place, FaceError> {
         let key = self.line.place(self.lease);
         let op = self.line.enter(&key, self.lease, self.value.clone().unwrap_or_default());
-        let (revision, answer) = write(&*self.coordinator, op).await?;
+        let (revision, answer) = write(&*self.coordinator, self.caller(), op).await?;
         let place = place_of(key, self.lease, revision, &answer)?;
         if let (Some(said), Some(value)) = (&place.value, &self.value)
             && said != value
         {
             // It stood there with another value: it takes the new one and keeps its place.
             let op = proclaim(&place.key, wire_revision(place.created), self.lease, value.clone());
-            match write(&*self.coordinator, op).await? {
+            match write(&*self.coordinator, self.caller(), op).await? {
                 (_, OpAnswer::Txn { succeeded: true, .. }) => {}
                 _ => return Err(self.gone),
             }
@@ -253,7 +266,7 @@ impl Turn {
         }
         loop {
             let query = Query::Txn(self.line.look(&place.key, place.created));
-            let answer = self.coordinator.read(query, Consistency::Linearizable).await?;
+            let answer = self.coordinator.read(self.caller(), query, Consistency::Linearizable).await?;
             let QueryAnswer::Op { revision, answer: OpAnswer::Txn { answers, .. } } = answer else {
                 return Err(MISMATCH);
             };
@@ -263,21 +276,28 @@ impl Turn {
                 return Err(self.gone);
             }
             let Some(before) = before.items.first() else { return Ok(revision) };
-            until_deleted(&*self.coordinator, &[&before.key, &place.key], revision).await?;
+            until_deleted(&*self.coordinator, &self.caller(), &[&before.key, &place.key], revision).await?;
         }
     }
 
     /// Gives up the place, if this call took it. If that fails the lease's end will do it.
     async fn leave(&self, place: &Place) {
         if place.is_new {
-            drop(write(&*self.coordinator, leave(&place.key, wire_revision(place.created))).await);
+            // Not the caller's right to write counts here, which may be gone: nobody waits behind a ghost.
+            let op = leave(&place.key, wire_revision(place.created));
+            drop(write(&*self.coordinator, Caller::Internal, op).await);
         }
     }
 }
 
 /// Waits until one of `keys` may have been deleted after revision `since`.
-async fn until_deleted(coordinator: &dyn Coordinator, keys: &[&Key], since: Revision) -> Result<(), FaceError> {
-    let subscription = watch_keys(coordinator, keys.iter().map(|key| KeyRange::single((*key).clone())), since);
+async fn until_deleted(
+    coordinator: &dyn Coordinator,
+    caller: &Caller,
+    keys: &[&Key],
+    since: Revision,
+) -> Result<(), FaceError> {
+    let subscription = watch_keys(coordinator, caller, keys.iter().map(|key| KeyRange::single((*key).clone())), since);
     loop {
         match subscription.next().await {
             Some(WatchNotice::Events { events, .. }) => {
@@ -285,7 +305,7 @@ async fn until_deleted(coordinator: &dyn Coordinator, keys: &[&Key], since: Revi
                     return Ok(());
                 }
             }
-            // Compacted away before it was told: only looking can tell.
+            // Compacted away before it was told, or not to be told any more: only looking can tell.
             Some(WatchNotice::Closed { .. }) => return Ok(()),
             Some(WatchNotice::Opened { .. } | WatchNotice::Progress { .. }) => {}
             None => return Err(FaceError::Stopped),
@@ -296,13 +316,20 @@ async fn until_deleted(coordinator: &dyn Coordinator, keys: &[&Key], since: Revi
 /// A subscription to what happens to these keys after revision `since`.
 pub(crate) fn watch_keys(
     coordinator: &dyn Coordinator,
+    caller: &Caller,
     ranges: impl Iterator<Item = KeyRange>,
     since: Revision,
 ) -> Arc<dyn Subscription> {
     let subscription = coordinator.subscribe();
     for (id, range) in (0..).zip(ranges) {
         let from = Some(since.next());
-        subscription.open(WatchRequest { id: WatcherId(id), range, from, want_previous: false });
+        subscription.open(WatchRequest {
+            id: WatcherId(id),
+            range,
+            from,
+            want_previous: false,
+            caller: caller.clone(),
+        });
     }
     subscription
 }

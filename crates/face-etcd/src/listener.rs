@@ -3,11 +3,16 @@
 //!
 //! HTTP/2 and HTTP/1.1 share the port: gRPC needs the one, clients of the JSON gateway mostly speak the
 //! other, and a connection tells by its first bytes which it is. What a request wants is `door`'s business.
+//!
+//! With TLS, a connection is nobody's until its handshake is done: so many may be at it ([`HANDSHAKES_MAX`]) for
+//! so long ([`HANDSHAKE_TIMEOUT`]), later ones wait in the system's queue. Whoever speaks plain text to a TLS
+//! port, or TLS to a plain one, is told so in the way of the protocol expected here, and closed.
 
 use std::convert::Infallible;
 use std::future::Future;
 use std::io;
 use std::pin::pin;
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures_core::Stream;
@@ -18,11 +23,12 @@ use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto::Builder;
 use hyper_util::server::graceful::GracefulShutdown;
+use tidelock_tls::{Accepted, Acceptor, Refusal, RefusalLog};
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 use tonic::body::Body;
-use tonic::transport::server::{Connected, TcpIncoming};
+use tonic::transport::server::{Connected, TcpConnectInfo, TcpIncoming};
 
 use crate::authority::Mended;
 use crate::door::Door;
@@ -48,40 +54,71 @@ const TCP_KEEPALIVE: Duration = Duration::from_secs(60);
 /// once would only burn time.
 const ACCEPT_RETRY: Duration = Duration::from_millis(50);
 
-/// Serves `face` on `listener` until `shutdown` resolves. Then streams are told that the server stopped,
-/// calls under way get [`crate::FaceConfig::drain`] to finish, and the connections are closed.
-pub async fn serve(listener: TcpListener, face: EtcdFace, shutdown: impl Future<Output = ()>) {
+/// Most TLS handshakes under way at a listener. One costs some ten kilobytes and a millisecond of computing.
+const HANDSHAKES_MAX: usize = 256;
+
+/// How long a TLS handshake may take: a few round trips on the slowest line.
+const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Who a client is, by the common name of the certificate it showed: an extension of every request on its
+/// connection, if the node was told to believe it (`client-cert-auth`). Requests that come through the JSON
+/// gateway do not have it, as in etcd.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ClientName(pub Arc<str>);
+
+/// Serves `face` on `listener` until `shutdown` resolves, with TLS if there is an acceptor for it. Then streams
+/// are told that the server stopped, calls under way get [`crate::FaceConfig::drain`] to finish, and the
+/// connections are closed.
+pub async fn serve(
+    listener: TcpListener,
+    face: EtcdFace,
+    tls: Option<Arc<Acceptor>>,
+    shutdown: impl Future<Output = ()>,
+) {
     let incoming = TcpIncoming::from(listener).with_nodelay(Some(true)).with_keepalive(Some(TCP_KEEPALIVE));
-    serve_incoming(incoming, face, shutdown).await;
+    serve_incoming(incoming, face, tls, shutdown).await;
 }
 
-/// [`serve`] for connections of any kind: they only have to be bytes in and out, and to know who is there.
-async fn serve_incoming<I, IO>(incoming: I, face: EtcdFace, shutdown: impl Future<Output = ()>)
-where
-    I: Stream<Item = io::Result<IO>>,
-    IO: AsyncRead + AsyncWrite + Connected + Unpin + Send + 'static,
-{
+async fn serve_incoming(
+    incoming: impl Stream<Item = io::Result<TcpStream>>,
+    face: EtcdFace,
+    tls: Option<Arc<Acceptor>>,
+    shutdown: impl Future<Output = ()>,
+) {
     let builder = connection_builder(face.config());
     let drain = face.config().drain;
     let door = Door::new(face.clone());
     let ending = GracefulShutdown::new();
     // Dropped at the end, and with it whatever did not finish in time.
     let mut connections = JoinSet::new();
+    let refusals = RefusalLog::default();
     {
+        // Dropped at the end of the block: nobody waits for those who have not even shown who they are.
+        let mut handshakes = JoinSet::new();
         let mut incoming = pin!(incoming);
         let mut shutdown = pin!(shutdown);
         loop {
             let connection = tokio::select! {
                 () = &mut shutdown => break,
-                Some(connection) = incoming.next() => connection,
+                Some(connection) = incoming.next(), if handshakes.len() < HANDSHAKES_MAX => connection,
                 Some(_ended) = connections.join_next(), if !connections.is_empty() => continue,
-            };
-            match connection {
-                Ok(io) => {
-                    let serving = serve_connection(&builder, io, door.clone());
-                    connections.spawn(ending.watch(serving));
+                Some(shaken) = handshakes.join_next(), if !handshakes.is_empty() => {
+                    if let Some((client, Accepted { stream, user })) = shaken.ok().and_then(|shaken| greeted(shaken, &refusals)) {
+                        let client = (client, user.map(ClientName));
+                        connections.spawn(to_its_end(ending.watch(serve_connection(&builder, stream, client, door.clone()))));
+                    }
+                    continue;
                 }
-                Err(_) => tokio::time::sleep(ACCEPT_RETRY).await,
+            };
+            match (connection, &tls) {
+                (Ok(io), None) => {
+                    let client = (io.connect_info(), None);
+                    connections.spawn(to_its_end(ending.watch(serve_connection(&builder, io, client, door.clone()))));
+                }
+                (Ok(io), Some(tls)) => {
+                    handshakes.spawn(shake_hands(Arc::clone(tls), io));
+                }
+                (Err(_), _) => tokio::time::sleep(ACCEPT_RETRY).await,
             }
         }
         // The listener closes here: a client that comes now is refused and goes elsewhere.
@@ -106,18 +143,45 @@ fn connection_builder(config: &FaceConfig) -> Builder<TokioExecutor> {
     builder
 }
 
+/// How a connection ended is its client's business.
+async fn to_its_end(connection: impl Future) {
+    let _ended = connection.await;
+}
+
+/// A handshake that is over: from where it came, and how it ended.
+type Shaken = (TcpConnectInfo, Result<Accepted<TcpStream>, Refusal>);
+
+async fn shake_hands(tls: Arc<Acceptor>, io: TcpStream) -> Shaken {
+    let client = io.connect_info();
+    let shaken = tokio::time::timeout(HANDSHAKE_TIMEOUT, tls.accept(io)).await;
+    (client, shaken.unwrap_or_else(|_| Err(Refusal::too_slow(HANDSHAKE_TIMEOUT))))
+}
+
+fn greeted((client, shaken): Shaken, refusals: &RefusalLog) -> Option<(TcpConnectInfo, Accepted<TcpStream>)> {
+    match shaken {
+        Ok(accepted) => Some((client, accepted)),
+        Err(refusal) => {
+            refusals.note(client.remote_addr(), &refusal);
+            None
+        }
+    }
+}
+
 /// One connection, which ends by itself when its client goes or when it is told to.
 fn serve_connection<IO>(
     builder: &Builder<TokioExecutor>,
     io: IO,
+    (client, name): (TcpConnectInfo, Option<ClientName>),
     door: Door,
 ) -> impl hyper_util::server::graceful::GracefulConnection<Error: Send> + Send + 'static + use<IO>
 where
-    IO: AsyncRead + AsyncWrite + Connected + Unpin + Send + 'static,
+    IO: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
-    let client = io.connect_info();
     let service = service_fn(move |mut request: Request<Incoming>| {
         request.extensions_mut().insert(client.clone());
+        if let Some(name) = &name {
+            request.extensions_mut().insert(name.clone());
+        }
         let answering = door.clone().answer(request.map(Body::new));
         async { Ok::<_, Infallible>(answering.await) }
     });

@@ -24,9 +24,10 @@ pub fn unlock_to_op(request: &UnlockRequest) -> Result<Op, FaceError> {
 impl Lock for Services {
     async fn lock(&self, request: Request<LockRequest>) -> Result<Response<LockResponse>, Status> {
         self.refuse_on_learner()?;
+        let caller = self.caller(&request)?;
         let LockRequest { name, lease } = request.into_inner();
         let line = Line::new(&name).map_err(recipe_error)?;
-        let turn = self.take_turn(line, LeaseId(lease), None, FaceError::SessionExpired).await;
+        let turn = self.take_turn(caller, line, LeaseId(lease), None, FaceError::SessionExpired).await;
         let (place, revision) = turn.map_err(recipe_error)?;
         let key = Bytes::copy_from_slice(place.key.name());
         Ok(Response::new(LockResponse { header: Some(self.headers.at(revision)), key }))
@@ -34,8 +35,9 @@ impl Lock for Services {
 
     async fn unlock(&self, request: Request<UnlockRequest>) -> Result<Response<UnlockResponse>, Status> {
         self.refuse_on_learner()?;
+        let caller = self.caller(&request)?;
         let op = unlock_to_op(request.get_ref()).map_err(recipe_error)?;
-        let (revision, _) = self.write(op).await.map_err(recipe_error)?;
+        let (revision, _) = self.write(&caller, op).await.map_err(recipe_error)?;
         Ok(Response::new(UnlockResponse { header: Some(self.headers.at(revision)) }))
     }
 }

@@ -1,26 +1,26 @@
-//! Status, leadership, defragmentation; alarms, hashes and downgrades are in the files of these names.
+//! Status, leadership, defragmentation; alarms, hashes, snapshots and downgrades are in the files of these
+//! names.
 //!
 //! Defragment succeeds without doing anything: memory is given back as history is compacted, there is
-//! no file with holes. Not served yet: Snapshot.
+//! no file with holes.
 
-use std::pin::Pin;
-
-use futures_core::Stream;
 use tidelock_coordinator::{Consistency, Role, Status as NodeStatus};
 use tidelock_etcd_api::etcdserverpb::maintenance_server::Maintenance;
 use tidelock_etcd_api::etcdserverpb::{
     AlarmMember, AlarmRequest, AlarmResponse, AlarmType, DefragmentRequest, DefragmentResponse, DowngradeInfo,
     DowngradeRequest, DowngradeResponse, HashKvRequest, HashKvResponse, HashRequest, HashResponse, MoveLeaderRequest,
-    MoveLeaderResponse, ResponseHeader, SnapshotRequest, SnapshotResponse, StatusRequest, StatusResponse,
+    MoveLeaderResponse, ResponseHeader, SnapshotRequest, StatusRequest, StatusResponse,
 };
-use tidelock_model::NodeId;
+use tidelock_model::{Caller, Need, NodeId};
 use tonic::{Request, Response, Status};
 
 use crate::alarm::alarm_text;
 use crate::downgrade::downgrade_to_response;
 use crate::error_map::{FaceError, transfer_error};
 use crate::header::wire_number;
+use crate::leader_watch::requires_leader;
 use crate::services::Services;
+use crate::snapshot::Blobs;
 
 /// The etcd version this face answers like; clients choose features by it.
 pub const ETCD_VERSION: &str = "3.7.0";
@@ -66,54 +66,59 @@ pub fn alarms(status: &NodeStatus) -> Vec<AlarmMember> {
     status.disk_full.then_some(nospace).into_iter().collect()
 }
 
-fn unimplemented(what: &str) -> Status {
-    Status::unimplemented(format!("tidelock does not serve {what} yet"))
-}
-
 #[tonic::async_trait]
 impl Maintenance for Services {
     async fn alarm(&self, request: Request<AlarmRequest>) -> Result<Response<AlarmResponse>, Status> {
-        Ok(Response::new(self.answer_alarm(request.into_inner()).await?))
+        let caller = self.caller(&request)?;
+        Ok(Response::new(self.answer_alarm(&caller, request.into_inner()).await?))
     }
 
-    async fn status(&self, _request: Request<StatusRequest>) -> Result<Response<StatusResponse>, Status> {
+    async fn status(&self, request: Request<StatusRequest>) -> Result<Response<StatusResponse>, Status> {
+        self.coordinator.auth().check(&self.caller(&request)?, &Need::User).map_err(FaceError::from)?;
         let status = self.coordinator.status();
         let header = self.headers.at(status.revision);
-        let alarms = self.raised_alarms(&status, Consistency::Local).await?;
+        let alarms = self.raised_alarms(&Caller::Internal, &status, Consistency::Local).await?;
         Ok(Response::new(status_to_response(&status, &alarms, self.config.quota_bytes, header)))
     }
 
-    async fn defragment(&self, _request: Request<DefragmentRequest>) -> Result<Response<DefragmentResponse>, Status> {
+    async fn defragment(&self, request: Request<DefragmentRequest>) -> Result<Response<DefragmentResponse>, Status> {
         self.refuse_on_learner()?;
+        self.require_admin(&request)?;
         Ok(Response::new(DefragmentResponse { header: None }))
     }
 
-    async fn hash(&self, _request: Request<HashRequest>) -> Result<Response<HashResponse>, Status> {
+    async fn hash(&self, request: Request<HashRequest>) -> Result<Response<HashResponse>, Status> {
+        self.require_admin(&request)?;
         Ok(Response::new(self.hash_everything()?))
     }
 
     async fn hash_kv(&self, request: Request<HashKvRequest>) -> Result<Response<HashKvResponse>, Status> {
+        self.require_admin(&request)?;
         Ok(Response::new(self.hash_keys(request.into_inner()).await?))
     }
 
-    type SnapshotStream = Pin<Box<dyn Stream<Item = Result<SnapshotResponse, Status>> + Send>>;
+    type SnapshotStream = Blobs;
 
-    async fn snapshot(&self, _request: Request<SnapshotRequest>) -> Result<Response<Self::SnapshotStream>, Status> {
-        Err(unimplemented("Snapshot"))
+    async fn snapshot(&self, request: Request<SnapshotRequest>) -> Result<Response<Blobs>, Status> {
+        self.require_admin(&request)?;
+        self.stream_snapshot(self.caller(&request)?, requires_leader(request.metadata().as_ref()))
     }
 
     async fn move_leader(&self, request: Request<MoveLeaderRequest>) -> Result<Response<MoveLeaderResponse>, Status> {
         self.refuse_on_learner()?;
+        let caller = self.caller(&request)?;
+        self.require_admin(&request)?;
         if self.coordinator.status().role != Role::Leader {
             return Err(FaceError::NotLeader.into());
         }
         let target = NodeId(request.into_inner().target_id);
-        self.coordinator.transfer_leadership(target).await.map_err(transfer_error)?;
+        self.coordinator.transfer_leadership(caller, target).await.map_err(transfer_error)?;
         Ok(Response::new(MoveLeaderResponse { header: None }))
     }
 
     async fn downgrade(&self, request: Request<DowngradeRequest>) -> Result<Response<DowngradeResponse>, Status> {
         self.refuse_on_learner()?;
+        self.require_admin(&request)?;
         Ok(Response::new(downgrade_to_response(request.get_ref(), self.headers.now())?))
     }
 }

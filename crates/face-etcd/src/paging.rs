@@ -7,7 +7,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use tidelock_coordinator::{Consistency, Coordinator};
-use tidelock_model::{Key, KeyRange, KeyValue, PageQuery, Query, QueryAnswer, Revision};
+use tidelock_model::{Caller, Key, KeyRange, KeyValue, PageQuery, Query, QueryAnswer, Revision};
 
 use crate::error_map::FaceError;
 use crate::kv::MISMATCH;
@@ -21,6 +21,7 @@ const PAGE_KEYS_MAX: usize = 1000;
 
 /// A walk over a range.
 pub(crate) struct Pages {
+    caller: Caller,
     coordinator: Arc<dyn Coordinator>,
     page: PageQuery,
     /// How fresh the first page must be; the others need what this node has had since.
@@ -34,13 +35,14 @@ pub(crate) struct Pages {
 impl Pages {
     /// Over `range` as of `at`, or as of now.
     pub(crate) fn new(
+        caller: Caller,
         coordinator: Arc<dyn Coordinator>,
         range: KeyRange,
         at: Option<Revision>,
         consistency: Consistency,
     ) -> Pages {
         let page = PageQuery { range, at, after: None, max_keys: PAGE_KEYS_MIN };
-        Pages { coordinator, page, consistency, begun: None, complete: false, waiting: VecDeque::new() }
+        Pages { caller, coordinator, page, consistency, begun: None, complete: false, waiting: VecDeque::new() }
     }
 
     /// The next items, `count` of them unless there are fewer, and whether there are more.
@@ -57,7 +59,10 @@ impl Pages {
     async fn read_page(&mut self, max_keys: usize) -> Result<(), FaceError> {
         let consistency = if self.begun.is_none() { self.consistency } else { Consistency::Local };
         self.page.max_keys = max_keys;
-        let answer = self.coordinator.read(Query::Page(self.page.clone()), consistency).await?;
+        let answer = self
+            .coordinator
+            .read(self.caller.as_of(&self.coordinator.auth()), Query::Page(self.page.clone()), consistency)
+            .await?;
         let QueryAnswer::Page { revision, items, next } = answer else { return Err(MISMATCH) };
         self.begun.get_or_insert(revision);
         self.page.at.get_or_insert(revision);

@@ -42,7 +42,7 @@ pub(crate) async fn served(config: FaceConfig) -> Served {
     let address: SocketAddr = listener.local_addr().unwrap();
     let face = EtcdFace::new(double.clone(), config);
     let (stop, stopped) = oneshot::channel();
-    let serving = tokio::spawn(async move { serve(listener, face, async { drop(stopped.await) }).await });
+    let serving = tokio::spawn(async move { serve(listener, face, None, async { drop(stopped.await) }).await });
     let channel = Endpoint::from_shared(format!("http://{address}")).unwrap().connect().await.unwrap();
     Served { double, channel, stop, serving }
 }
@@ -100,13 +100,13 @@ async fn mistakes_reach_the_client_with_code_and_text() {
     assert_eq!(served.double.proposals.all(), []);
 }
 
-/// Clients probe for Auth when they connect and carry on if it is "unimplemented"; anything else, such as
+/// Clients probe for services when they connect and carry on if it is "unimplemented"; anything else, such as
 /// an HTTP error, makes them give up.
 #[tokio::test]
 async fn unknown_services_and_methods_are_unimplemented() {
     let served = served(FaceConfig::default()).await;
     let mut grpc = tonic::client::Grpc::new(served.channel.clone());
-    for path in ["/etcdserverpb.Auth/AuthStatus", "/etcdserverpb.KV/RangeBackwards", "/v3lockpb.Lock/TryLock", "/x"] {
+    for path in ["/etcdserverpb.Auth/AuthFoo", "/etcdserverpb.KV/RangeBackwards", "/v3lockpb.Lock/TryLock", "/x"] {
         grpc.ready().await.unwrap();
         let codec = tonic_prost::ProstCodec::<StatusRequest, StatusRequest>::default();
         let path = http::uri::PathAndQuery::from_static(path);

@@ -12,7 +12,7 @@ use futures_core::Stream;
 use prost::Message;
 use tidelock_coordinator::{Consistency, Coordinator};
 use tidelock_etcd_api::etcdserverpb::{RangeRequest, RangeResponse, RangeStreamResponse};
-use tidelock_model::{KeyRange, OpAnswer, Projection, Query, QueryAnswer, RangeOp};
+use tidelock_model::{Caller, KeyRange, OpAnswer, Projection, Query, QueryAnswer, RangeOp};
 use tokio::sync::mpsc;
 use tonic::{Request, Response, Status};
 
@@ -74,15 +74,17 @@ impl Services {
         // Serializable or not: a learner streams nothing but snapshots.
         self.refuse_on_learner()?;
         let required = requires_leader(request.metadata().as_ref());
+        let caller = self.caller(&request)?;
         let request = request.into_inner();
         let op = range_stream_to_op(&request)?;
         let consistency = range_consistency(&request);
         if op.projection == Projection::CountOnly {
-            let only = self.count_range(op, consistency).await?;
+            let only = self.count_range(&caller, op, consistency).await?;
             return Ok(Response::new(Box::pin(futures_util::stream::iter([Ok(part(only))]))));
         }
         let mut listing = Listing {
-            pages: Pages::new(Arc::clone(&self.coordinator), op.range, op.at, consistency),
+            pages: Pages::new(caller.clone(), Arc::clone(&self.coordinator), op.range, op.at, consistency),
+            caller,
             keys_only: op.projection == Projection::KeysOnly,
             left: if op.limit == 0 { u64::MAX } else { op.limit },
             next_items: FIRST_PART_ITEMS,
@@ -98,8 +100,13 @@ impl Services {
         Ok(Response::new(Box::pin(ReplyStream(stream))))
     }
 
-    async fn count_range(&self, op: RangeOp, consistency: Consistency) -> Result<RangeResponse, FaceError> {
-        let answer = self.read(Query::Range(op), consistency).await?;
+    async fn count_range(
+        &self,
+        caller: &Caller,
+        op: RangeOp,
+        consistency: Consistency,
+    ) -> Result<RangeResponse, FaceError> {
+        let answer = self.read(caller, Query::Range(op), consistency).await?;
         let QueryAnswer::Op { revision, answer: OpAnswer::Range(found) } = answer else { return Err(MISMATCH) };
         Ok(found_to_response(&found, self.headers.at(revision)))
     }
@@ -107,6 +114,7 @@ impl Services {
 
 /// A listing under way.
 struct Listing {
+    caller: Caller,
     pages: Pages,
     keys_only: bool,
     /// How many items the client still wants.
@@ -172,7 +180,11 @@ impl Listing {
     async fn count(&self, range: KeyRange) -> Result<u64, FaceError> {
         let at = Some(self.pages.at());
         let op = RangeOp { at, projection: Projection::CountOnly, ..RangeOp::all(range) };
-        match self.coordinator.read(Query::Range(op), Consistency::Local).await? {
+        match self
+            .coordinator
+            .read(self.caller.as_of(&self.coordinator.auth()), Query::Range(op), Consistency::Local)
+            .await?
+        {
             QueryAnswer::Op { answer: OpAnswer::Range(found), .. } => Ok(found.count),
             _ => Err(MISMATCH),
         }

@@ -7,13 +7,16 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Instant;
 
 use tidelock_coordinator::{Consistency, Coordinator, Role};
-use tidelock_model::{Answer, Command, Query, QueryAnswer, Revision};
-use tokio::sync::watch;
+use tidelock_model::{Answer, Caller, Command, Query, QueryAnswer, Revision};
+use tokio::sync::{Semaphore, watch};
 
 use crate::config::FaceConfig;
 use crate::error_map::FaceError;
 use crate::header::Headers;
 use crate::leader_watch::leader_lost;
+use crate::passwords::Passwords;
+use crate::snapshot::SNAPSHOTS_AT_ONCE_MAX;
+use crate::tokens::Tokens;
 
 /// Why a stream must end, once it must.
 pub(crate) type StreamEnd = Pin<Box<dyn Future<Output = FaceError> + Send>>;
@@ -23,6 +26,10 @@ pub(crate) struct Services {
     pub(crate) coordinator: Arc<dyn Coordinator>,
     pub(crate) config: FaceConfig,
     pub(crate) headers: Headers,
+    /// Permits for snapshots under way.
+    pub(crate) snapshots: Arc<Semaphore>,
+    pub(crate) tokens: Arc<Tokens>,
+    pub(crate) passwords: Passwords,
     standing: Standing,
     stopping: watch::Sender<bool>,
 }
@@ -31,18 +38,26 @@ impl Services {
     pub(crate) fn new(coordinator: Arc<dyn Coordinator>, config: FaceConfig) -> Services {
         let headers = Headers::new(Arc::clone(&coordinator));
         let standing = Standing::new(&*coordinator);
-        Services { coordinator, config, headers, standing, stopping: watch::Sender::new(false) }
+        let snapshots = Arc::new(Semaphore::new(SNAPSHOTS_AT_ONCE_MAX));
+        let (tokens, passwords) = (Arc::new(Tokens::new(config.token.clone())), Passwords::new(config.bcrypt_cost));
+        let stopping = watch::Sender::new(false);
+        Services { coordinator, config, headers, snapshots, tokens, passwords, standing, stopping }
     }
 
     /// Puts a command through the log: the store's revision after it, and its answer.
-    pub(crate) async fn propose(&self, command: Command) -> Result<(Revision, Answer), FaceError> {
-        let outcome = self.coordinator.propose(command, None).await?;
+    pub(crate) async fn propose(&self, caller: &Caller, command: Command) -> Result<(Revision, Answer), FaceError> {
+        let outcome = self.coordinator.propose(caller.clone(), command, None).await?;
         Ok((outcome.revision, outcome.result?))
     }
 
     /// Reads.
-    pub(crate) async fn read(&self, query: Query, consistency: Consistency) -> Result<QueryAnswer, FaceError> {
-        Ok(self.coordinator.read(query, consistency).await?)
+    pub(crate) async fn read(
+        &self,
+        caller: &Caller,
+        query: Query,
+        consistency: Consistency,
+    ) -> Result<QueryAnswer, FaceError> {
+        Ok(self.coordinator.read(caller.clone(), query, consistency).await?)
     }
 
     /// A learner answers `Status` and serializable reads; for the rest clients shall go elsewhere.

@@ -11,8 +11,9 @@ use tidelock_coordinator::{
     WatchRequest, WatcherId,
 };
 use tidelock_model::{
-    Answer, ClusterId, Command, Key, KeyValue, LeaseId, LeaseInfo, LogIndex, Member, MemberChange, NodeId, OpAnswer,
-    Outcome, PageQuery, Query, QueryAnswer, RangeAnswer, Record, RecordMeta, Refusal, RequestId, Revision, Space, Term,
+    Answer, Auth, Caller, ClusterId, Command, Key, KeyValue, LeaseId, LeaseInfo, LogIndex, Member, MemberChange,
+    NodeId, OpAnswer, Outcome, PageQuery, Query, QueryAnswer, RangeAnswer, Record, RecordMeta, Refusal, RequestId,
+    Revision, Space, Term,
 };
 use tokio::sync::{Mutex, Semaphore, mpsc};
 
@@ -118,14 +119,23 @@ impl Double {
 }
 
 impl Coordinator for Double {
-    fn propose(&self, command: Command, _: Option<RequestId>) -> Answering<'_, Result<Outcome, ProposeError>> {
+    fn auth(&self) -> Arc<Auth> {
+        Arc::default()
+    }
+
+    fn propose(
+        &self,
+        _: Caller,
+        command: Command,
+        _: Option<RequestId>,
+    ) -> Answering<'_, Result<Outcome, ProposeError>> {
         self.proposals.push(command);
         let next = self.outcomes.lock().unwrap().pop_front();
         let result = next.unwrap_or(Ok(Answer::Op(OpAnswer::PUT_DONE)));
         Box::pin(std::future::ready(Ok(Outcome { revision: REVISION, index: LogIndex(1), result })))
     }
 
-    fn read(&self, query: Query, _: Consistency) -> Answering<'_, Result<QueryAnswer, ReadError>> {
+    fn read(&self, _: Caller, query: Query, _: Consistency) -> Answering<'_, Result<QueryAnswer, ReadError>> {
         Box::pin(std::future::ready(self.answer(&query)))
     }
 
@@ -141,7 +151,7 @@ impl Coordinator for Double {
     }
 
     /// Odd leases exist.
-    fn keep_alive(&self, lease: LeaseId) -> Answering<'_, Result<Option<LeaseInfo>, ReadError>> {
+    fn keep_alive(&self, _: Caller, lease: LeaseId) -> Answering<'_, Result<Option<LeaseInfo>, ReadError>> {
         self.renewals_under_way.fetch_add(1, Ordering::SeqCst);
         Box::pin(async move {
             self.renewals_allowed.acquire().await.expect("never closed").forget();
@@ -151,20 +161,20 @@ impl Coordinator for Double {
         })
     }
 
-    fn lease_info(&self, lease: LeaseId) -> Answering<'_, Result<Option<LeaseInfo>, ReadError>> {
-        self.keep_alive(lease)
+    fn lease_info(&self, caller: Caller, lease: LeaseId) -> Answering<'_, Result<Option<LeaseInfo>, ReadError>> {
+        self.keep_alive(caller, lease)
     }
 
-    fn change_members(&self, _: MemberChange) -> Answering<'_, Result<Vec<Member>, MemberError>> {
+    fn change_members(&self, _: Caller, _: MemberChange) -> Answering<'_, Result<Vec<Member>, MemberError>> {
         Box::pin(std::future::ready(Err(MemberError::Busy)))
     }
 
-    fn transfer_leadership(&self, _: NodeId) -> Answering<'_, Result<(), MemberError>> {
+    fn transfer_leadership(&self, _: Caller, _: NodeId) -> Answering<'_, Result<(), MemberError>> {
         let waited = Duration::ZERO;
         Box::pin(std::future::ready(Err(MemberError::OutcomeUnknown { waited })))
     }
 
-    fn take_snapshot(&self) -> Answering<'_, Result<(), String>> {
+    fn take_snapshot(&self, _: Caller) -> Answering<'_, Result<(), String>> {
         Box::pin(async { Ok(()) })
     }
 

@@ -11,11 +11,11 @@ use tidelock_etcd_api::etcdserverpb::compare::{CompareResult as WireResult, Comp
 use tidelock_etcd_api::etcdserverpb::request_op::Request as WireOp;
 use tidelock_etcd_api::etcdserverpb::response_op::Response as WireAnswer;
 use tidelock_etcd_api::etcdserverpb::{
-    Compare as WireCompare, DeleteRangeResponse, PutResponse, RequestOp, ResponseHeader, ResponseOp, TxnRequest,
-    TxnResponse,
+    Compare as WireCompare, DeleteRangeResponse, PutResponse, RangeRequest, RequestOp, ResponseHeader, ResponseOp,
+    TxnRequest, TxnResponse,
 };
 use tidelock_model::limits::TXN_DEPTH_MAX;
-use tidelock_model::{Compare, CompareResult, CompareTarget, Key, KeyRange, Op, OpAnswer, Revision, Txn};
+use tidelock_model::{Compare, CompareResult, CompareTarget, Key, KeyRange, Op, OpAnswer, RangeOp, Revision, Txn};
 
 use crate::config::Limits;
 use crate::error_map::FaceError;
@@ -58,13 +58,20 @@ fn convert(request: TxnRequest, budget: usize, depth: usize) -> Result<Txn, Face
 
 fn convert_op(op: RequestOp, budget: usize, depth: usize) -> Result<Op, FaceError> {
     match op.request {
-        Some(WireOp::RequestRange(range)) => Ok(Op::Range(range_to_op(&range)?)),
+        Some(WireOp::RequestRange(range)) => Ok(Op::Range(range_in_txn(&range)?)),
         Some(WireOp::RequestPut(put)) => Ok(Op::Put(put_to_op(put)?)),
         Some(WireOp::RequestDeleteRange(delete)) => Ok(Op::Delete(delete_to_op(&delete)?)),
         Some(WireOp::RequestTxn(txn)) => Ok(Op::Txn(Box::new(convert(txn, budget, depth + 1)?))),
         // etcd's own word for an operation that is none.
         None => Err(FaceError::KeyNotFound),
     }
+}
+
+/// Within a transaction a negative revision is one that is gone; alone it means "now". Refused only if it comes
+/// to be read, so it is left to the store.
+fn range_in_txn(request: &RangeRequest) -> Result<RangeOp, FaceError> {
+    let op = range_to_op(request)?;
+    Ok(if request.revision < 0 { RangeOp { at: Some(Revision(0)), ..op } } else { op })
 }
 
 fn convert_compare(compare: WireCompare) -> Result<Compare, FaceError> {

@@ -171,3 +171,16 @@ proptest! {
         prop_assert_eq!(merged.contains(&keys[usize::from(probe)]), expected);
     }
 }
+
+/// Alone a negative revision means "now"; in a transaction etcd calls it compacted, and nothing is written.
+#[test]
+fn a_negative_revision_inside_a_transaction_is_one_that_is_gone() {
+    let at = |revision| {
+        let request = RangeRequest { key: "k".into(), revision, ..Default::default() };
+        let op = txn_to_op(txn(vec![op(WireOp::RequestRange(request))], vec![]), &Limits::default()).unwrap();
+        let Op::Txn(txn) = op else { panic!("not a transaction") };
+        let Op::Range(range) = &txn.success[0] else { panic!("not a range") };
+        range.at
+    };
+    assert_eq!((at(0), at(7), at(-1)), (None, Some(Revision(7)), Some(Revision(0))));
+}

@@ -18,6 +18,7 @@ use tokio::sync::mpsc;
 use tokio::time::{Instant, MissedTickBehavior};
 use tonic::{Request, Response, Status, Streaming};
 
+use crate::callers::StreamCaller;
 use crate::config::PROGRESS_INTERVAL_MIN;
 use crate::error_map::FaceError;
 use crate::header::Headers;
@@ -38,6 +39,7 @@ impl Watch for Services {
         let required = requires_leader(request.metadata().as_ref());
         let (replies, stream) = mpsc::channel(REPLIES_QUEUED);
         let task = WatchTask {
+            caller: self.caller_of_stream(&request),
             subscription: self.coordinator.subscribe(),
             stream: WatchStream::new(self.config.limits),
             actions: VecDeque::new(),
@@ -57,6 +59,7 @@ fn with_jitter(interval: Duration) -> Duration {
 }
 
 struct WatchTask {
+    caller: StreamCaller,
     subscription: Arc<dyn Subscription>,
     stream: WatchStream,
     actions: VecDeque<Action>,
@@ -87,7 +90,7 @@ impl WatchTask {
                     None => return self.fail(FaceError::Stopped).await,
                 },
                 request = requests.message(), if reading => match request {
-                    Ok(Some(request)) => self.stream.on_request(request, &mut self.actions),
+                    Ok(Some(request)) => self.stream.on_request(request, self.caller.now(), &mut self.actions),
                     // The client will ask no more but still listens.
                     Ok(None) => reading = false,
                     Err(_gone) => return,

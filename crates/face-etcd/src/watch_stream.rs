@@ -10,6 +10,8 @@
 //! - A progress notice never overtakes events (W6): it is only ever made out of the subscription's own
 //!   [`WatchNotice::Progress`], at its place in the queue. One question is under way at a time; what is
 //!   asked meanwhile is asked after it, so an answer is never older than its question.
+//! - Progress is not told for a watcher that is to begin later, and for the whole stream only if none is: the
+//!   question is then left without an answer, as etcd leaves it.
 //! - A revision is split over several responses only for clients that said they can take it.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -19,7 +21,7 @@ use tidelock_coordinator::{WatchClosed, WatchNotice, WatchRequest, WatcherId};
 use tidelock_etcd_api::etcdserverpb::watch_create_request::FilterType;
 use tidelock_etcd_api::etcdserverpb::watch_request::RequestUnion;
 use tidelock_etcd_api::etcdserverpb::{WatchCreateRequest, WatchRequest as WireRequest, WatchResponse};
-use tidelock_model::{Event, EventKind, KeyRange, Revision};
+use tidelock_model::{Caller, Event, EventKind, KeyRange, Revision};
 
 use crate::config::Limits;
 use crate::error_map::FaceError;
@@ -67,6 +69,8 @@ struct Watcher {
     want_previous: bool,
     fragment: bool,
     wants_progress: bool,
+    /// The first revision it wants to hear of; zero if that was whatever came next.
+    starts: Revision,
     /// Whether it was told nothing since the last tick.
     quiet: bool,
 }
@@ -122,10 +126,15 @@ impl WatchStream {
         }
     }
 
-    /// Takes a request of the client's.
-    pub fn on_request(&mut self, request: WireRequest, actions: &mut VecDeque<Action>) {
+    /// Takes a request of the client's, who is `caller` unless what it says about itself does not hold.
+    pub fn on_request(
+        &mut self,
+        request: WireRequest,
+        caller: Result<Caller, FaceError>,
+        actions: &mut VecDeque<Action>,
+    ) {
         match request.request_union {
-            Some(RequestUnion::CreateRequest(create)) => match self.create(&create) {
+            Some(RequestUnion::CreateRequest(create)) => match self.create(&create, caller) {
                 Ok(open) => {
                     self.unanswered.push_back(Unanswered::Opening(open.id));
                     actions.push_back(Action::Open(open));
@@ -164,7 +173,12 @@ impl WatchStream {
         }
     }
 
-    fn create(&mut self, create: &WatchCreateRequest) -> Result<WatchRequest, String> {
+    fn create(
+        &mut self,
+        create: &WatchCreateRequest,
+        caller: Result<Caller, FaceError>,
+    ) -> Result<WatchRequest, String> {
+        let caller = caller.map_err(denial_text)?;
         let from = match u64::try_from(create.start_revision) {
             Ok(0) => None,
             Ok(revision) => Some(Revision(revision)),
@@ -185,13 +199,14 @@ impl WatchStream {
             want_previous: create.prev_kv,
             fragment: create.fragment,
             wants_progress: create.progress_notify,
+            starts: from.unwrap_or_default(),
             quiet: true,
         };
         let id = WatcherId(self.next_id);
         self.next_id += 1;
         self.watchers.insert(id, watcher);
         self.by_wire_id.insert(wire_id, id);
-        Ok(WatchRequest { id, range, from, want_previous: create.prev_kv })
+        Ok(WatchRequest { id, range, from, want_previous: create.prev_kv, caller })
     }
 
     fn choose_wire_id(&mut self, asked: i64) -> Result<i64, String> {
@@ -224,6 +239,10 @@ impl WatchStream {
                 self.answered(id, actions);
             }
         }
+    }
+
+    fn is_unanswered(&self, id: WatcherId) -> bool {
+        self.unanswered.iter().any(|waiting| matches!(waiting, Unanswered::Opening(opening) if *opening == id))
     }
 
     /// The request for this watcher was answered; what was held back behind it may be told.
@@ -268,6 +287,15 @@ impl WatchStream {
                 response.compact_revision = wire_revision(compacted);
                 HeaderAt::Nothing
             }
+            // Not even opened: told as one that never came to be.
+            WatchClosed::Refused(refusal) if self.is_unanswered(id) => {
+                actions.push_back(refused(denial_text(refusal.into())));
+                return;
+            }
+            WatchClosed::Refused(refusal) => {
+                response.cancel_reason = denial_text(refusal.into());
+                HeaderAt::Now
+            }
         };
         actions.push_back(Action::Reply(at, response));
     }
@@ -279,12 +307,15 @@ impl WatchStream {
             // Cancelled meanwhile: it expects nothing more but the confirmation.
             if let Some(watcher) = self.watchers.get(&id)
                 && self.by_wire_id.get(&watcher.wire_id) == Some(&id)
+                && watcher.starts <= revision
             {
                 let response = WatchResponse { watch_id: watcher.wire_id, ..Default::default() };
                 actions.push_back(Action::Reply(at, response));
             }
         }
-        if asked.stream {
+        // A client resumes after the revision it is told: before one of its watchers begins, that is too early.
+        let begun = |id: &WatcherId| self.watchers.get(id).is_none_or(|watcher| watcher.starts <= revision);
+        if asked.stream && self.by_wire_id.values().all(begun) {
             actions.push_back(Action::Reply(at, WatchResponse { watch_id: NO_WATCHER, ..Default::default() }));
         }
         self.ask_for_progress(actions);
@@ -307,6 +338,11 @@ impl WatchStream {
             actions.push_back(Action::RequestProgress);
         }
     }
+}
+
+/// Why someone may not watch, in the words of Go's gRPC library, which etcd puts there.
+fn denial_text(error: FaceError) -> String {
+    format!("rpc error: code = {:?} desc = {error}", error.code())
 }
 
 /// A watcher that never came to be: told as created and cancelled at once, about no id.

@@ -1,7 +1,7 @@
 //! Tests of `watch_stream`.
 
 use tidelock_etcd_api::etcdserverpb::{WatchCancelRequest, WatchProgressRequest};
-use tidelock_model::{Key, LeaseId, Record, RecordMeta, Space};
+use tidelock_model::{Caller, Key, LeaseId, Record, RecordMeta, Space};
 
 use super::*;
 
@@ -49,7 +49,7 @@ impl Driven {
     }
     fn request(&mut self, request: WireRequest) -> Vec<Action> {
         let mut actions = VecDeque::new();
-        self.0.on_request(request, &mut actions);
+        self.0.on_request(request, Ok(Caller::Anonymous), &mut actions);
         actions.into()
     }
     fn notice(&mut self, notice: WatchNotice) -> Vec<Action> {
@@ -277,4 +277,24 @@ fn a_single_event_is_never_split() {
     stream.open(WatchCreateRequest { fragment: true, ..watch("a") });
     let (_, response) = stream.reply(events(0, 6, vec![put_event(6, &vec![b'v'; 3_000_000])]));
     assert_eq!((response.events.len(), response.fragment), (1, false));
+}
+
+/// A client resumes after the revision that progress tells. Told 6 about a watcher that begins at 10, it would
+/// resume at 7 and be given events it never asked for.
+#[test]
+fn progress_is_not_told_before_a_watcher_begins() {
+    let mut stream = Driven::new();
+    stream.open(watch("a"));
+    stream.open(WatchCreateRequest { start_revision: 10, progress_notify: true, ..watch("b") });
+    let told = |stream: &mut Driven, revision| stream.notice(WatchNotice::Progress { revision: Revision(revision) });
+    assert_eq!(stream.request(progress()), [Action::RequestProgress]);
+    assert_eq!(told(&mut stream, 6), [], "of the stream");
+    assert_eq!(stream.interval(), [Action::RequestProgress]);
+    assert_eq!(told(&mut stream, 6), [], "of the watcher");
+    stream.request(progress());
+    assert_eq!(told(&mut stream, 10).len(), 1);
+    // Cancelled, it holds nothing up any more.
+    stream.request(progress());
+    stream.request(cancel(1));
+    assert_eq!(told(&mut stream, 6).len(), 1);
 }

@@ -5,7 +5,7 @@ use bytes::Bytes;
 
 use crate::codec::{DecodeError, Reader, Wire, put_bytes, put_varint};
 use crate::limits::{TXN_DEPTH_MAX, TXN_OPS_MAX, VALUE_BYTES_MAX};
-use crate::{Alarm, Key, KeyRange, LeaseId, LogIndex, Member, Revision, Term};
+use crate::{Alarm, AuthCommand, Key, KeyRange, LeaseId, LogIndex, Member, Revision, Term};
 
 /// A change to the replicated state.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -47,6 +47,8 @@ pub enum Command {
         /// Whether it shall be raised from now on.
         raised: bool,
     },
+    /// Change users and roles.
+    Auth(AuthCommand),
 }
 
 /// One lease to end, if it is still the one that was meant.
@@ -283,7 +285,8 @@ impl Command {
             | Command::LeaseRevoke { .. }
             | Command::LeaseExpire { .. }
             | Command::PublishMember(_)
-            | Command::SetAlarm { .. } => false,
+            | Command::SetAlarm { .. }
+            | Command::Auth(_) => false,
         }
     }
 }
@@ -326,6 +329,10 @@ impl Wire for Command {
                 alarm.encode(out);
                 out.push(u8::from(*raised));
             }
+            Command::Auth(command) => {
+                out.push(8);
+                command.encode(out);
+            }
         }
     }
 
@@ -346,6 +353,7 @@ impl Wire for Command {
             }
             6 => Command::PublishMember(Member::decode(input)?),
             7 => Command::SetAlarm { alarm: Alarm::decode(input)?, raised: input.flag()? },
+            8 => Command::Auth(AuthCommand::decode(input)?),
             tag => return Err(DecodeError::UnknownTag { what: "command", tag }),
         })
     }

@@ -5,11 +5,14 @@
 //! nothing here reads a clock, draws a random number or performs IO. Encodings are versioned and
 //! decode untrusted bytes without panicking or allocating more than the input justifies.
 
+pub mod access;
 mod alarm;
+mod auth;
 mod codec;
 mod command;
 mod event;
 mod ids;
+mod intervals;
 mod key;
 pub mod limits;
 mod log;
@@ -21,7 +24,9 @@ mod record;
 mod watch;
 pub mod zoo;
 
+pub use access::{AuthQuery, Errand, Need};
 pub use alarm::{Alarm, AlarmKind, Alarms};
+pub use auth::{Auth, AuthCommand, AuthRefusal, Caller, Permission, ROOT, Role, TOKEN_SECRET_BYTES, User};
 pub use codec::{DecodeError, Reader, Wire, put_bytes, put_varint};
 pub use command::{
     Command, Compare, CompareResult, CompareTarget, DeleteOp, LeaseExpiry, Op, Projection, PutLease, PutOp, PutValue,
@@ -29,6 +34,7 @@ pub use command::{
 };
 pub use event::{Event, EventKind};
 pub use ids::{ClusterId, LeaseId, LogIndex, LogTime, NodeId, Revision, Term};
+pub use intervals::Intervals;
 pub use key::{Key, KeyRange, Space};
 pub use log::{HardState, LogEntry};
 pub use member::{Member, MemberChange, MemberRole, Members};

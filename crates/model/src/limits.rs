@@ -24,6 +24,15 @@ pub const BATCH_COMMANDS_MAX: usize = 4096;
 /// Most alarms raised at a time: several for every member of the largest cluster.
 pub const ALARMS_MAX: usize = 256;
 
+/// Longest name of a user or a role.
+pub const AUTH_NAME_BYTES_MAX: usize = 1024;
+/// Most users, and most roles, and most roles of one user.
+pub const AUTH_NAMES_MAX: usize = 100_000;
+/// Most ranges one role may have.
+pub const ROLE_PERMISSIONS_MAX: usize = 10_000;
+/// Longest hash of a password.
+pub const PASSWORD_HASH_BYTES_MAX: usize = 512;
+
 /// Longest member name or URL, and most URLs a member may have.
 pub const MEMBER_TEXT_BYTES_MAX: usize = 4096;
 /// Most URLs a member may have.

@@ -2,7 +2,7 @@
 
 use crate::codec::{DecodeError, Reader, Wire, put_varint};
 use crate::limits::TXN_DEPTH_MAX;
-use crate::{KeyValue, LeaseId, LogIndex, Record, Revision};
+use crate::{AuthRefusal, KeyValue, LeaseId, LogIndex, Record, Revision};
 
 /// The verdict on one command: decided in `apply`, the same on every replica.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -107,6 +107,9 @@ pub enum Refusal {
     /// A raised alarm says that the data cannot be trusted.
     #[error("an alarm says that the data cannot be trusted; restore it, then lower the alarm")]
     Corrupt,
+    /// The caller may not do that, or a change of users and roles makes no sense.
+    #[error(transparent)]
+    Auth(#[from] AuthRefusal),
     /// A command that no face may send; it reached the log all the same and was ignored.
     #[error("the command is invalid: {why}")]
     Invalid {
@@ -306,6 +309,10 @@ impl Wire for Refusal {
             }
             Refusal::NoSpace => out.push(7),
             Refusal::Corrupt => out.push(8),
+            Refusal::Auth(refusal) => {
+                out.push(9);
+                refusal.encode(out);
+            }
         }
     }
     fn decode(input: &mut Reader) -> Result<Refusal, DecodeError> {
@@ -322,6 +329,7 @@ impl Wire for Refusal {
             }
             7 => Refusal::NoSpace,
             8 => Refusal::Corrupt,
+            9 => Refusal::Auth(AuthRefusal::decode(input)?),
             tag => return Err(DecodeError::UnknownTag { what: "refusal", tag }),
         })
     }
@@ -358,6 +366,8 @@ mod tests {
             Ok(Answer::AlarmSet { was_raised: true }),
             Err(Refusal::NoSpace),
             Err(Refusal::Corrupt),
+            Err(Refusal::Auth(AuthRefusal::NoUser)),
+            Err(Refusal::Auth(AuthRefusal::TooMany)),
             Err(Refusal::TOO_MANY_ALARMS),
         ];
         for result in results {

@@ -2,14 +2,15 @@
 //!
 //! ```text
 //! entry    = version:1 (currently 1)  at:varint  count:varint  proposal*
-//! proposal = length:varint  node:varint  boot:varint  number:varint  request?  command
+//! proposal = length:varint  node:varint  boot:varint  number:varint  flags:1  request?  caller?  command
+//! flags    = bit 0: there is a request id; bits 1 and 2: the caller is 0 the node, 1 unknown, 2 a user
 //! ```
 
 use bytes::Bytes;
 
-use crate::codec::{DecodeError, Reader, Wire, put_varint};
-use crate::limits::{BATCH_COMMANDS_MAX, COMMAND_BYTES_MAX};
-use crate::{Command, LogTime, NodeId};
+use crate::codec::{DecodeError, Reader, Wire, put_bytes, put_varint};
+use crate::limits::{AUTH_NAME_BYTES_MAX, BATCH_COMMANDS_MAX, COMMAND_BYTES_MAX};
+use crate::{Caller, Command, LogTime, NodeId};
 
 /// Which node a proposal came in at, and its number there. The origin may send a proposal again when
 /// a leader is lost; `apply` carries it out once.
@@ -39,6 +40,8 @@ pub struct Proposal {
     pub origin: Origin,
     /// The client's id for it, if it gave one.
     pub request: Option<RequestId>,
+    /// On whose behalf.
+    pub caller: Caller,
     /// What to do.
     pub command: Command,
 }
@@ -48,20 +51,36 @@ impl Wire for Proposal {
         self.origin.node.encode(out);
         put_varint(out, self.origin.boot);
         put_varint(out, self.origin.number);
-        out.push(u8::from(self.request.is_some()));
+        let caller = match &self.caller {
+            Caller::Internal => 0,
+            Caller::Anonymous => 1,
+            Caller::User { .. } => 2,
+        };
+        out.push(u8::from(self.request.is_some()) | caller << 1);
         if let Some(request) = self.request {
             put_varint(out, request.client);
             put_varint(out, request.number);
+        }
+        if let Caller::User { name, auth_revision } = &self.caller {
+            put_bytes(out, name.as_bytes());
+            put_varint(out, *auth_revision);
         }
         self.command.encode(out);
     }
     fn decode(input: &mut Reader) -> Result<Proposal, DecodeError> {
         let origin = Origin { node: NodeId::decode(input)?, boot: input.varint()?, number: input.varint()? };
-        let request = match input.flag()? {
-            true => Some(RequestId { client: input.varint()?, number: input.varint()? }),
-            false => None,
+        let flags = input.byte()?;
+        let request = match flags & 1 {
+            1 => Some(RequestId { client: input.varint()?, number: input.varint()? }),
+            _ => None,
         };
-        Ok(Proposal { origin, request, command: Command::decode(input)? })
+        let caller = match flags >> 1 {
+            0 => Caller::Internal,
+            1 => Caller::Anonymous,
+            2 => Caller::User { name: input.text(AUTH_NAME_BYTES_MAX)?.into(), auth_revision: input.varint()? },
+            _ => return Err(DecodeError::UnknownTag { what: "proposal flags", tag: flags }),
+        };
+        Ok(Proposal { origin, request, caller, command: Command::decode(input)? })
     }
 }
 
@@ -160,6 +179,11 @@ mod tests {
         (op(), any::<u64>(), proptest::option::of(any::<(u64, u64)>())).prop_map(|(op, number, request)| Proposal {
             origin: Origin { node: NodeId(3), boot: u64::MAX, number },
             request: request.map(|(client, number)| RequestId { client, number }),
+            caller: match number % 3 {
+                0 => Caller::Internal,
+                1 => Caller::Anonymous,
+                _ => Caller::User { name: "someone".into(), auth_revision: number },
+            },
             command: Command::Write(op),
         })
     }
@@ -200,6 +224,7 @@ mod tests {
             proposals: vec![Proposal {
                 origin: Origin { node: NodeId(1), boot: 2, number: 3 },
                 request: None,
+                caller: Caller::Internal,
                 command: Command::Write(Op::Put(put)),
             }],
         };

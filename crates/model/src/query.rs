@@ -1,6 +1,8 @@
 //! What can be read without a log entry.
 
-use crate::{Alarm, Key, KeyRange, KeyValue, LeaseId, Member, Op, OpAnswer, RangeOp, Revision};
+use std::sync::Arc;
+
+use crate::{Alarm, Auth, AuthQuery, Key, KeyRange, KeyValue, LeaseId, Member, Op, OpAnswer, RangeOp, Revision};
 
 /// A read.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -21,6 +23,8 @@ pub enum Query {
     Page(PageQuery),
     /// The alarms that are raised.
     Alarms,
+    /// Users and roles. What is asked for decides who may ask; the answer is always all there is.
+    Auth(AuthQuery),
 }
 
 /// What a [`Query::Page`] asks for.
@@ -82,6 +86,13 @@ pub enum QueryAnswer {
         revision: Revision,
         /// The alarms by member and kind.
         alarms: Vec<Alarm>,
+    },
+    /// To [`Query::Auth`].
+    Auth {
+        /// The store's revision when the read was made.
+        revision: Revision,
+        /// Users and roles at that moment.
+        auth: Arc<Auth>,
     },
 }
 

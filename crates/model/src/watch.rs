@@ -1,6 +1,6 @@
 //! What a watcher asks for and what it is told.
 
-use crate::{Event, KeyRange, Revision};
+use crate::{AuthRefusal, Caller, Event, KeyRange, Revision};
 
 /// Names a watcher within its subscription; chosen by the face.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -17,6 +17,8 @@ pub struct WatchRequest {
     pub from: Option<Revision>,
     /// Whether events shall carry the version they replaced.
     pub want_previous: bool,
+    /// On whose behalf. Asked again whenever users and roles change.
+    pub caller: Caller,
 }
 
 /// What a subscription is told, in order.
@@ -63,4 +65,7 @@ pub enum WatchClosed {
         /// The oldest revision that can still be watched from.
         compacted: Revision,
     },
+    /// The caller may not, or no longer, read all of the range. If this is said of a watcher that was never
+    /// opened, it was not allowed to be.
+    Refused(AuthRefusal),
 }

@@ -145,6 +145,14 @@ inhabitants! {
     /// W7: when history is read again, the previous value of an event is the new one.
     PreviousIsTheEventItself = "previous-is-the-event-itself",
 
+    // Users and roles.
+    /// A1: who proved to be somebody before users and roles changed is still believed.
+    OldProofCounts = "old-proof-counts",
+    /// A1: what was allowed where it came in is carried out, whatever was revoked meanwhile.
+    ApplyAsksNobody = "apply-asks-nobody",
+    /// A1: a watcher goes on after its user lost the right to read.
+    RevokedWatcherGoesOn = "revoked-watcher-goes-on",
+
     // Members.
     /// H21: a member that lost its disk is welcomed back under its old id.
     WipedDiskRejoins = "wiped-disk-rejoins",

@@ -28,8 +28,8 @@ const MAGIC: &[u8] = b"tidelock acquaintances\n";
 /// Peers a node can have met: every member its cluster ever had.
 const PEERS_MAX: usize = 1 << 20;
 
-/// What a member whose disk is not the one it had is told.
-pub(crate) const OTHER_DISK: &str = "was known here with another disk";
+/// What a member whose disk is not the one it had is told, among other words.
+pub const OTHER_DISK: &str = "was known here with another disk";
 
 /// The peers this node has met.
 pub(crate) struct Acquaintances<D> {

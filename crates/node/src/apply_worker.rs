@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tidelock_coordinator::ProposeError;
 use tidelock_journal::Disk;
@@ -185,6 +185,7 @@ impl<D: Disk + Clone> ApplyWorker<D> {
             let mut report = Report::default();
             let mut bytes = 0;
             let mut index = LogIndex(0);
+            let began = Instant::now();
             {
                 let mut state = self.shared.state.write();
                 let compacted = state.compacted();
@@ -193,11 +194,13 @@ impl<D: Disk + Clone> ApplyWorker<D> {
                     index = entry.index();
                     self.applier.apply(&mut state, entry, &mut report);
                 }
+                self.shared.follow_auth(&state);
                 if state.compacted() != compacted {
                     self.sweep = Sweep::GoOn;
                     self.shared.sweeping.send_replace(true);
                 }
             }
+            self.shared.measurements.apply.record(began.elapsed());
             self.applier.hub.wake();
             self.answer(index, report);
         }
@@ -258,6 +261,7 @@ impl<D: Disk + Clone> ApplyWorker<D> {
         {
             let mut state = self.shared.state.write();
             *state = received.state;
+            self.shared.follow_auth(&state);
             self.shared.installs.fetch_add(1, Ordering::Relaxed);
             self.applier.installed(&state, term, received.voters);
             self.sweep = Sweep::GoOn;

@@ -8,12 +8,13 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use tidelock_coordinator::{
-    Answering, Consistency, Coordinator, MemberError, PeerStatus, ProposeError, ReadError, Role, Status, Subscription,
+    Answering, Consistency, Coordinator, CopyError, MemberError, PeerStatus, ProposeError, ReadError, Role, StateCopy,
+    Status, Subscription,
 };
 use tidelock_model::limits::COMMAND_BYTES_MAX;
 use tidelock_model::{
-    Command, LeaseId, LeaseInfo, LogIndex, Member, MemberChange, MemberRole, NodeId, OpAnswer, Origin, Outcome,
-    Proposal, Query, QueryAnswer, RangeOp, RequestId, Revision, Term, Wire,
+    Auth, AuthRefusal, Caller, Command, Errand, LeaseId, LeaseInfo, LogIndex, Member, MemberChange, MemberRole, Need,
+    NodeId, OpAnswer, Origin, Outcome, Proposal, Query, QueryAnswer, RangeOp, Refusal, RequestId, Revision, Term, Wire,
 };
 use tidelock_replica::{Call, Input, LeaseCall, MemberRefusal};
 use tidelock_state::State;
@@ -21,6 +22,7 @@ use tidelock_state::State;
 use crate::inbox::Refused;
 use crate::links::Links;
 use crate::shared::{ApplyTask, Pin, Shared};
+use crate::state_copy::NodeCopy;
 use crate::subscription::NodeSubscription;
 
 /// Inputs that may wait for the consensus thread before callers are turned away. Reports of finished
@@ -41,15 +43,30 @@ pub(crate) struct NodeHandle<L> {
 }
 
 impl<L: Links> NodeHandle<L> {
-    async fn propose_command(&self, command: Command, request: Option<RequestId>) -> Result<Outcome, ProposeError> {
+    /// Whether `caller` may do what needs this, as far as this node knows. Writes are asked about again when
+    /// they are carried out; this spares the log what would be refused there.
+    fn authorise<'a>(&self, caller: &Caller, needs: impl FnOnce(&mut Vec<Need<'a>>)) -> Result<(), AuthRefusal> {
+        if caller.is_internal() || !self.shared.checks.load(Ordering::Acquire) {
+            return Ok(());
+        }
+        self.shared.state.read().authorise(caller, needs)
+    }
+
+    async fn propose_command(
+        &self,
+        caller: Caller,
+        command: Command,
+        request: Option<RequestId>,
+    ) -> Result<Outcome, ProposeError> {
         let shared = &self.shared;
+        self.authorise(&caller, |needs| command.needs(needs))?;
         if command.grows() && self.is_full() {
             return Err(ProposeError::NoSpace { node: shared.identity.node });
         }
         let overloaded = |waiting| ProposeError::Overloaded { waiting };
         let (number, answer) = shared.proposals.add(shared.limits.proposals_waiting).map_err(overloaded)?;
         let origin = Origin { node: shared.identity.node, boot: shared.boot, number };
-        let bytes = Proposal { origin, request, command }.to_bytes();
+        let bytes = Proposal { origin, request, caller, command }.to_bytes();
         let before = shared.proposal_bytes.fetch_add(bytes.len() as u64, Ordering::Relaxed);
         let mut waiting = Waiting { shared, number, bytes: bytes.len() as u64, done: false };
         if bytes.len() > COMMAND_BYTES_MAX {
@@ -89,20 +106,26 @@ impl<L: Links> NodeHandle<L> {
         answer.await.unwrap_or(Err(ReadError::Stopping))
     }
 
-    async fn read_query(&self, query: Query, consistency: Consistency) -> Result<QueryAnswer, ReadError> {
+    async fn read_query(
+        &self,
+        caller: Caller,
+        query: Query,
+        consistency: Consistency,
+    ) -> Result<QueryAnswer, ReadError> {
         if consistency == Consistency::Linearizable && !tidelock_model::planted!(ReadWithoutBarrier) {
             self.catch_up().await?;
         }
         if let Query::Range(range) = &query {
-            return self.read_range(range).await;
+            return self.read_range(&caller, range).await;
         }
-        Ok(self.shared.state.read().read(&query)?)
+        Ok(self.shared.state.read().read_as(&caller, &query)?)
     }
 
-    async fn read_range(&self, op: &RangeOp) -> Result<QueryAnswer, ReadError> {
+    async fn read_range(&self, caller: &Caller, op: &RangeOp) -> Result<QueryAnswer, ReadError> {
         let wanted = State::items_wanted(op);
         let (now, at, count, _pin) = {
             let state = self.shared.state.read();
+            state.authorise(caller, |needs| needs.push(Need::Read(&op.range))).map_err(Refusal::from)?;
             if wanted <= PAGE_ITEMS || op.range.as_single().is_some() {
                 return Ok(state.read(&Query::Range(op.clone()))?);
             }
@@ -138,8 +161,10 @@ impl<L: Links> NodeHandle<L> {
         }
     }
 
-    async fn lease_call(&self, id: LeaseId, renew: bool) -> Result<Option<LeaseInfo>, ReadError> {
+    async fn lease_call(&self, caller: Caller, id: LeaseId, renew: bool) -> Result<Option<LeaseInfo>, ReadError> {
         let shared = &self.shared;
+        let errand = if renew { Errand::KeepAlive(id) } else { Errand::LeaseInfo(id) };
+        self.authorise(&caller, |needs| errand.needs(needs)).map_err(Refusal::from)?;
         let overloaded = |waiting| ReadError::Overloaded { waiting };
         let (token, answer) = shared.leases.add(LEASE_CALLS_WAITING_MAX).map_err(overloaded)?;
         // Not bounded by the length of the queue: renewals have their own limit and go first class.
@@ -187,28 +212,43 @@ impl Drop for Waiting<'_> {
 }
 
 impl<L: Links> Coordinator for NodeHandle<L> {
-    fn propose(&self, command: Command, request: Option<RequestId>) -> Answering<'_, Result<Outcome, ProposeError>> {
-        Box::pin(self.propose_command(command, request))
+    fn auth(&self) -> Arc<Auth> {
+        Arc::clone(&self.shared.auth.read())
     }
 
-    fn read(&self, query: Query, consistency: Consistency) -> Answering<'_, Result<QueryAnswer, ReadError>> {
-        Box::pin(self.read_query(query, consistency))
+    fn propose(
+        &self,
+        caller: Caller,
+        command: Command,
+        request: Option<RequestId>,
+    ) -> Answering<'_, Result<Outcome, ProposeError>> {
+        Box::pin(self.propose_command(caller, command, request))
+    }
+
+    fn read(
+        &self,
+        caller: Caller,
+        query: Query,
+        consistency: Consistency,
+    ) -> Answering<'_, Result<QueryAnswer, ReadError>> {
+        Box::pin(self.read_query(caller, query, consistency))
     }
 
     fn subscribe(&self) -> Arc<dyn Subscription> {
         Arc::new(NodeSubscription::new(self.shared.clone()))
     }
 
-    fn keep_alive(&self, lease: LeaseId) -> Answering<'_, Result<Option<LeaseInfo>, ReadError>> {
-        Box::pin(self.lease_call(lease, true))
+    fn keep_alive(&self, caller: Caller, lease: LeaseId) -> Answering<'_, Result<Option<LeaseInfo>, ReadError>> {
+        Box::pin(self.lease_call(caller, lease, true))
     }
 
-    fn lease_info(&self, lease: LeaseId) -> Answering<'_, Result<Option<LeaseInfo>, ReadError>> {
-        Box::pin(self.lease_call(lease, false))
+    fn lease_info(&self, caller: Caller, lease: LeaseId) -> Answering<'_, Result<Option<LeaseInfo>, ReadError>> {
+        Box::pin(self.lease_call(caller, lease, false))
     }
 
-    fn change_members(&self, change: MemberChange) -> Answering<'_, Result<Vec<Member>, MemberError>> {
+    fn change_members(&self, caller: Caller, change: MemberChange) -> Answering<'_, Result<Vec<Member>, MemberError>> {
         Box::pin(async move {
+            self.authorise(&caller, |needs| Errand::ChangeMembers(&change).needs(needs))?;
             let added = self.shared.member_calls.add(MEMBER_CALLS_WAITING_MAX);
             let (token, answer) = added.map_err(|_| MemberError::Busy)?;
             self.shared.consensus.push(Input::Call(Call::ChangeMembers { token, change }));
@@ -226,8 +266,9 @@ impl<L: Links> Coordinator for NodeHandle<L> {
         })
     }
 
-    fn transfer_leadership(&self, to: NodeId) -> Answering<'_, Result<(), MemberError>> {
+    fn transfer_leadership(&self, caller: Caller, to: NodeId) -> Answering<'_, Result<(), MemberError>> {
         Box::pin(async move {
+            self.authorise(&caller, |needs| Errand::TransferLeadership.needs(needs))?;
             let added = self.shared.transfers.add(MEMBER_CALLS_WAITING_MAX);
             let (token, answer) = added.map_err(|_| MemberError::Busy)?;
             self.shared.consensus.push(Input::Call(Call::Transfer { token, to }));
@@ -236,8 +277,10 @@ impl<L: Links> Coordinator for NodeHandle<L> {
         })
     }
 
-    fn take_snapshot(&self) -> Answering<'_, Result<(), String>> {
+    fn take_snapshot(&self, caller: Caller) -> Answering<'_, Result<(), String>> {
         Box::pin(async move {
+            self.authorise(&caller, |needs| Errand::TakeSnapshot.needs(needs))
+                .map_err(|refusal| refusal.to_string())?;
             let mut finished = self.shared.snapshots_finished.subscribe();
             // One under way began before this call; the next is meant.
             let wanted = self.shared.snapshots_begun.load(Ordering::Relaxed) + 1;
@@ -247,6 +290,17 @@ impl<L: Links> Coordinator for NodeHandle<L> {
                 Ok(last) = finished.wait_for(|last| last.number >= wanted) => last.problem.clone().map_or(Ok(()), Err),
                 () = self.until_stopped() => Err("the node is shutting down".to_owned()),
             }
+        })
+    }
+
+    fn copy_state(&self, caller: Caller) -> Answering<'_, Result<Box<dyn StateCopy>, CopyError>> {
+        Box::pin(async move {
+            // Without a majority there is no telling what else was acknowledged: then it is what is here.
+            if let Err(ReadError::Stopping) = self.catch_up().await {
+                return Err(CopyError::Stopping);
+            }
+            self.authorise(&caller, |needs| Errand::TakeSnapshot.needs(needs))?;
+            Ok(Box::new(NodeCopy::begin(&self.shared)?) as Box<dyn StateCopy>)
         })
     }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use tidelock_journal::Disk;
-use tidelock_model::NodeId;
+use tidelock_model::{Member, NodeId};
 use tidelock_replica::{Input, carries_entries};
 
 use crate::acquaintances::Acquaintances;
@@ -47,6 +47,7 @@ impl<D: Disk + Clone + 'static> PeerInbound for Inbound<D> {
             while self.shared.consensus.len() > INPUTS_WAITING_MAX && !self.shared.is_stopped() {
                 tokio::time::sleep(PAUSE).await;
             }
+            self.shared.measurements.receive(from, frames.iter().map(Bytes::len).sum());
             self.take(from, frames);
         })
     }
@@ -58,6 +59,12 @@ impl<D: Disk + Clone + 'static> PeerInbound for Inbound<D> {
     fn link_down(&self, peer: NodeId) {
         tracing::debug!(peer = %format_args!("{peer:x}"), "peer disconnected");
         self.shared.consensus.push(Input::LinkDown { peer });
+    }
+
+    fn members(&self) -> Vec<Member> {
+        // Names are known to the state alone, and addresses to both.
+        let state = self.shared.state.read();
+        state.members().by_id.values().cloned().collect()
     }
 
     fn admits(&self, node: NodeId, disk: u64) -> Result<(), String> {

@@ -7,7 +7,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use tidelock_journal::{AppendError, Disk, Journal, Space};
@@ -171,7 +171,9 @@ impl<D: Disk + Clone, L: Links> JournalWorker<D, L> {
             let skips = tidelock_model::planted!(AckBeforeSync)
                 || (tidelock_model::planted!(EveryOtherSyncSkipped) && under_way.number % 2 == 0);
             if under_way.sync && !skips {
+                let began = Instant::now();
                 self.journal.sync().map_err(AppendError::Failed)?;
+                self.shared.measurements.sync.record(began.elapsed());
             }
             for (to, frames) in under_way.send {
                 self.links.send_all(to, frames);

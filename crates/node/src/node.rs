@@ -8,13 +8,15 @@ use std::time::Duration;
 
 use tidelock_coordinator::Coordinator;
 use tidelock_journal::{OpenError, OsDisk, OsDiskError};
+use tidelock_model::{ClusterId, Member, NodeId};
 use tidelock_replica::Input;
 use tokio::runtime::Handle;
 
 use crate::clock::Clock;
 use crate::config::NodeConfig;
 use crate::identity::{Identity, IdentityError};
-use crate::peers::{PeerConfig, PeerNet};
+use crate::measurements::{Measured, Tally};
+use crate::peers::{PeerConfig, PeerNet, PeerSecurity};
 use crate::shared::{Shared, StopReason};
 use crate::snapshots::{SnapshotJob, SnapshotLoadError};
 use crate::workers::{Draws, Prepared, Workers};
@@ -67,9 +69,26 @@ pub fn existing_identity(data_dir: &Path) -> Result<Option<Identity>, StartError
     Ok(Identity::read(&disk)?)
 }
 
+/// Makes an empty data directory that of a member the cluster knows already by this id and disk.
+pub fn adopt_identity(
+    data_dir: &Path,
+    cluster: ClusterId,
+    node: NodeId,
+    disk: u64,
+    first_members: Vec<Member>,
+) -> Result<(), StartError> {
+    let identity = Identity { cluster, node, disk, first_members };
+    Ok(identity.write(&OsDisk::open(data_dir)?)?)
+}
+
 impl Node {
     /// Starts a node. Blocks while it reads its data; call it outside of async tasks.
-    pub fn start(config: &NodeConfig, peer_listener: TcpListener, runtime: Handle) -> Result<Node, StartError> {
+    pub fn start(
+        config: &NodeConfig,
+        peer_listener: TcpListener,
+        security: PeerSecurity,
+        runtime: Handle,
+    ) -> Result<Node, StartError> {
         check(config)?;
         let disk = OsDisk::open(&config.data_dir)?;
         let draws = Draws { boot: rand::random(), disk: rand::random() };
@@ -81,10 +100,13 @@ impl Node {
             Some(address) => address.clone(),
             None => peer_listener.local_addr()?.to_string(),
         };
-        let peer_config = PeerConfig::plain(identity.cluster, identity.node, identity.disk, advertise);
+        let PeerSecurity { connector, acceptor } = security;
+        let plain = PeerConfig::plain(identity.cluster, identity.node, identity.disk, advertise);
+        let peer_config = PeerConfig { connector, acceptor, ..plain };
         let peers = PeerNet::start(peer_config, peer_listener, prepared.inbound(), runtime)?;
         let workers = prepared.connect(peers.clone(), Box::new(snapshot_in_a_thread));
-        let Workers { consensus, journal, apply, coordinator, .. } = workers;
+        let Workers { consensus, journal, mut apply, coordinator, .. } = workers;
+        apply.observe(Box::new(Tally(shared.measurements.clone())));
         let clock = Clock::start();
         let threads = vec![
             spawn(&shared, "journal", move || journal.run(clock))?,
@@ -98,6 +120,16 @@ impl Node {
     #[must_use]
     pub fn coordinator(&self) -> Arc<dyn Coordinator> {
         self.coordinator.clone()
+    }
+
+    /// What this node measures of itself, to be asked at any time.
+    pub fn measured(&self) -> impl Fn() -> Measured + Send + Sync + 'static {
+        let (shared, peers) = (self.shared.clone(), self.peers.clone());
+        move || {
+            let (sent, dropped) =
+                peers.written().into_iter().map(|(peer, sent, lost)| ((peer, sent), (peer, lost))).unzip();
+            Measured { sent, dropped, ..shared.measurements.read() }
+        }
     }
 
     /// Who this node is.

@@ -22,12 +22,13 @@
 //! noticed within [`PeerLimits::silence`], and after a partition the link is new instead of waiting for
 //! TCP's own, much longer, retransmission pauses.
 //!
-//! Not here: encryption (`stream.rs` is the seam, only plain TCP exists), what to do with a lost
+//! Not here: encryption (`stream.rs` is the seam, the server has the TLS), what to do with a lost
 //! frame (the consensus engine retries), who is a member ([`PeerInbound::admits`] asks the node).
 
 mod accept;
 mod claims;
 mod dial;
+pub mod enquiry;
 mod frame;
 mod handshake;
 mod link;
@@ -47,12 +48,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use tidelock_model::{ClusterId, NodeId};
+use tidelock_model::{ClusterId, Member, NodeId};
 
 pub use frame::{FRAME_BYTES_MAX, seal, unseal};
 pub use net::{LinkState, PeerNet, TurnedAway};
 pub use snapshot::SNAPSHOT_HEAD_BYTES_MAX;
-pub use stream::{Acceptor, Connector, PeerStream, PlainTcp};
+pub use stream::{Acceptor, Connector, PeerSecurity, PeerStream, PlainTcp};
 
 /// A boxed future, so that the traits here stay usable as trait objects.
 pub type Awaiting<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
@@ -160,6 +161,11 @@ pub trait PeerInbound: Send + Sync + 'static {
     /// The messages connection from `peer` ended, or the peer was removed. Not called for links that
     /// end because this node stops. Calls for one peer never overlap and the last one is true.
     fn link_down(&self, peer: NodeId);
+
+    /// The members, for whoever asks (`enquiry`).
+    fn members(&self) -> Vec<Member> {
+        Vec::new()
+    }
 
     /// Whether `node`, with the disk of that number, may connect; the error is told to it and logged.
     /// May write a few bytes to disk, the first time a peer is met.

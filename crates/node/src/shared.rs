@@ -2,12 +2,12 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use parking_lot::{Mutex, RwLock};
 use tidelock_coordinator::{ProposeError, ReadError};
-use tidelock_model::{LeaseInfo, Member, Members, NodeId, Outcome, Revision};
+use tidelock_model::{Auth, LeaseInfo, Member, Members, NodeId, Outcome, Revision};
 use tidelock_replica::watch_hub::WatchControl;
 use tidelock_replica::{Input, MemberRefusal, Ready, Standing, Task, consensus};
 use tidelock_state::State;
@@ -16,6 +16,7 @@ use tokio::sync::watch;
 use crate::config::NodeLimits;
 use crate::identity::Identity;
 use crate::inbox::Inbox;
+use crate::measurements::Measurements;
 use crate::snapshots::Received;
 use crate::waiters::Waiters;
 
@@ -76,12 +77,17 @@ pub(crate) struct Shared {
     pub(crate) term: AtomicU64,
     pub(crate) standing: Mutex<Standing>,
     pub(crate) members: Mutex<Members>,
+    /// Users and roles as of what was carried out; the same as in the state, without its lock.
+    pub(crate) auth: RwLock<Arc<Auth>>,
+    /// Whether anything is checked: most clusters check nothing, and pay nothing.
+    pub(crate) checks: AtomicBool,
     pub(crate) disk_full: AtomicBool,
     pub(crate) leader_full: AtomicBool,
     pub(crate) disk_bytes: AtomicU64,
     pub(crate) journal_written: AtomicU64,
     pub(crate) proposals_failed: AtomicU64,
     pub(crate) watchers: AtomicU64,
+    pub(crate) measurements: Arc<Measurements>,
     pub(crate) next_subscriber: AtomicU64,
     /// Snapshots received from the leader that the consensus engine was not asked about yet.
     pub(crate) received: Mutex<VecDeque<Received>>,
@@ -152,6 +158,14 @@ impl Shared {
         self.leases.clear();
         self.member_calls.clear();
         self.transfers.clear();
+    }
+
+    /// Follows the users and roles of a state that has just been changed, before anybody is answered.
+    pub(crate) fn follow_auth(&self, state: &State) {
+        if !Arc::ptr_eq(&self.auth.read(), state.auth()) {
+            *self.auth.write() = Arc::clone(state.auth());
+            self.checks.store(state.auth().enabled, Ordering::Release);
+        }
     }
 
     pub(crate) fn is_stopped(&self) -> bool {

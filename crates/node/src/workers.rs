@@ -256,7 +256,7 @@ fn replica(
 }
 
 fn share(config: &NodeConfig, identity: Identity, boot: u64, state: State) -> Shared {
-    let members = state.members().clone();
+    let (members, auth) = (state.members().clone(), Arc::clone(state.auth()));
     let standing = tidelock_replica::Standing {
         role: tidelock_replica::Role::Follower,
         leader: None,
@@ -285,12 +285,15 @@ fn share(config: &NodeConfig, identity: Identity, boot: u64, state: State) -> Sh
         term: AtomicU64::new(0),
         standing: Mutex::new(standing),
         members: Mutex::new(members),
+        checks: AtomicBool::new(auth.enabled),
+        auth: RwLock::new(auth),
         disk_full: AtomicBool::new(false),
         leader_full: AtomicBool::new(false),
         disk_bytes: AtomicU64::new(0),
         journal_written: AtomicU64::new(0),
         proposals_failed: AtomicU64::new(0),
         watchers: AtomicU64::new(0),
+        measurements: Arc::default(),
         next_subscriber: AtomicU64::new(1),
         received: Mutex::default(),
         installs: AtomicU64::new(0),

@@ -11,8 +11,8 @@ use tidelock_coordinator::{Answering, Consistency, Coordinator, ProposeError};
 use tidelock_journal::memory_disk::MemoryDisk;
 use tidelock_model::limits::COMMAND_BYTES_MAX;
 use tidelock_model::{
-    ClusterId, Command, Key, LeaseId, LogTime, Member, MemberRole, NodeId, Op, Outcome, PutLease, PutOp, PutValue,
-    Query, Revision, Space,
+    Caller, ClusterId, Command, Key, LeaseId, LogTime, Member, MemberRole, NodeId, Op, Outcome, PutLease, PutOp,
+    PutValue, Query, Revision, Space,
 };
 use tidelock_node::peers::{LinkState, SnapshotDone, SnapshotSource};
 use tidelock_node::{Bootstrap, Draws, Links, Moment, NodeConfig, NodeLimits, Prepared, SnapshotJob, Workers};
@@ -98,7 +98,7 @@ impl Single {
 
     fn propose(&mut self, command: Command) -> Result<Outcome, ProposeError> {
         let coordinator = self.coordinator.clone();
-        self.wait(coordinator.propose(command, None))
+        self.wait(coordinator.propose(Caller::Internal, command, None))
     }
 }
 
@@ -120,7 +120,7 @@ fn l1_a_renewal_counts_from_when_it_came_not_from_the_last_tick() {
     // Just before the next look at the clock; the one before it is almost a heartbeat ago.
     node.pass(HEARTBEAT - Duration::from_millis(1));
     let coordinator = node.coordinator.clone();
-    assert!(node.wait(coordinator.keep_alive(lease)).unwrap().is_some());
+    assert!(node.wait(coordinator.keep_alive(Caller::Internal, lease)).unwrap().is_some());
     let renewed = node.now;
     while node.workers.look(|state| state.has_lease(lease)) {
         node.pass(Duration::from_millis(1));
@@ -139,7 +139,7 @@ fn a_compaction_that_a_snapshot_held_back_is_swept_after_it() {
     }
     let held = node.workers.look(State::data_bytes);
     let coordinator = node.coordinator.clone();
-    let mut snapshot = coordinator.take_snapshot();
+    let mut snapshot = coordinator.take_snapshot(Caller::Internal);
     assert!(snapshot.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
     node.settle();
     let mut job = node.jobs.lock().unwrap().pop().expect("a snapshot began");
@@ -167,5 +167,5 @@ fn a_command_over_the_limit_is_refused_and_leaves_nothing_waiting() {
     let outcome = node.propose(put(b"small".to_vec())).unwrap();
     assert_eq!(outcome.revision, Revision(2));
     let coordinator = node.coordinator.clone();
-    node.wait(coordinator.read(Query::Members, Consistency::Linearizable)).unwrap();
+    node.wait(coordinator.read(Caller::Internal, Query::Members, Consistency::Linearizable)).unwrap();
 }

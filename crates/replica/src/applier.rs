@@ -5,10 +5,11 @@
 //! proposers see it (the caller publishes by giving up its lock, then answers). So an event is on its
 //! way before any reply that shows its change.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use tidelock_model::{Batch, Command, LeaseExpiry, LogIndex, NodeId, Origin, Outcome, Proposal, Term, Wire};
+use tidelock_model::{Batch, Caller, Command, LeaseExpiry, LogIndex, NodeId, Origin, Outcome, Proposal, Term, Wire};
 use tidelock_state::{Effects, LeaseChange, State};
 
 use crate::effects::{Committed, LeaseCall, LeaseReply};
@@ -128,7 +129,12 @@ impl Applier {
             state.apply_unreadable(index);
             return self.show(state, None);
         };
+        let auth = Arc::clone(state.auth());
         let effects = state.apply(index, term, batch);
+        if !Arc::ptr_eq(&auth, state.auth()) {
+            // Before the events of this very entry are handed out.
+            self.hub.check_callers(state.auth());
+        }
         self.show(state, Some(&effects));
         self.hub.publish(&effects.events, state.revision());
         for change in effects.leases {
@@ -192,6 +198,7 @@ impl Applier {
 
     /// The state was replaced by a snapshot.
     pub fn installed(&mut self, state: &State, term: Term, voters: Bytes) {
+        self.hub.check_callers(state.auth());
         self.hub.jumped(state.revision());
         self.clock.stop();
         self.about_to_lead = None;
@@ -206,5 +213,7 @@ impl Applier {
 /// The proposal with which a leader ends leases.
 #[must_use]
 pub fn expiry_proposal(origin: Origin, term: Term, leases: Vec<LeaseExpiry>) -> Bytes {
-    Proposal { origin, request: None, command: Command::LeaseExpire { term, leases } }.to_bytes().into()
+    Proposal { origin, request: None, caller: Caller::Internal, command: Command::LeaseExpire { term, leases } }
+        .to_bytes()
+        .into()
 }

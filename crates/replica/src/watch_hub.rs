@@ -14,7 +14,9 @@
 //! Cost of an event: one look-up for its key, one per distinct prefix length being watched, one test
 //! per distinct other range, and a push per matching watcher. Identical ranges are tested once.
 //!
-//! Not here: encoding (faces), one-shot watches (faces), authorisation (at the door).
+//! Who may watch what is asked when a watcher is opened and whenever users and roles change (A1).
+//!
+//! Not here: encoding (faces), one-shot watches (faces).
 
 mod interest;
 mod queue;
@@ -22,7 +24,7 @@ mod queue;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use tidelock_model::{Event, Revision, WatchClosed, WatchNotice, WatchRequest, WatcherId};
+use tidelock_model::{Auth, Errand, Event, Need, Revision, WatchClosed, WatchNotice, WatchRequest, WatcherId};
 use tidelock_state::State;
 
 use self::interest::Interests;
@@ -210,6 +212,11 @@ impl WatchHub {
             // Faces hand out unused ids; a second use is theirs to report, and changes nothing here.
             return;
         }
+        if let Err(refusal) = state.authorise(&request.caller, |needs| Errand::Watch(&request.range).needs(needs)) {
+            subscriber.queue.push(WatchNotice::Closed { id, why: WatchClosed::Refused(refusal) });
+            self.touched.push(subscriber.queue.clone());
+            return;
+        }
         let next = request.from.unwrap_or(after_now);
         let live = next >= after_now;
         self.interests.add(&request.range, (subscriber_id, id));
@@ -224,6 +231,25 @@ impl WatchHub {
         self.touched.push(subscriber.queue.clone());
         if !live && next < state.compacted() && !tidelock_model::planted!(CompactedWatchStaysSilent) {
             self.close(subscriber_id, id, WatchClosed::Compacted { compacted: state.compacted() });
+        }
+    }
+
+    /// Users or roles have changed: who may not read any more what it watches is told so, and nothing else.
+    pub fn check_callers(&mut self, auth: &Auth) {
+        let mut refused = Vec::new();
+        for (subscriber, watchers) in self.subscribers.iter().map(|(id, one)| (*id, &one.watchers)) {
+            for (id, watcher) in watchers {
+                let WatchRequest { caller, range, .. } = &watcher.request;
+                if let Err(refusal) = auth.check_again(caller, &Need::Read(range)) {
+                    refused.push((subscriber, *id, refusal));
+                }
+            }
+        }
+        if tidelock_model::planted!(RevokedWatcherGoesOn) {
+            return;
+        }
+        for (subscriber, id, refusal) in refused {
+            self.close(subscriber, id, WatchClosed::Refused(refusal));
         }
     }
 

@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use tidelock_model::{
-    Command, HardState, Key, LeaseId, LogIndex, LogTime, Member, MemberChange, MemberRole, Members, NodeId, Op, Origin,
-    Proposal, PutLease, PutOp, PutValue, Space, Term, Wire,
+    Caller, Command, HardState, Key, LeaseId, LogIndex, LogTime, Member, MemberChange, MemberRole, Members, NodeId, Op,
+    Origin, Proposal, PutLease, PutOp, PutValue, Space, Term, Wire,
 };
 use tidelock_replica::consensus::Consensus;
 use tidelock_replica::{
@@ -152,7 +152,7 @@ impl Cluster {
 
     fn propose(&mut self, id: NodeId, number: u64, command: Command) {
         let origin = Origin { node: id, boot: 7 + id.0, number };
-        let bytes = Proposal { origin, request: None, command }.to_bytes().into();
+        let bytes = Proposal { origin, request: None, caller: Caller::Internal, command }.to_bytes().into();
         self.step(id, Input::Call(Call::Propose { number, bytes }));
     }
 

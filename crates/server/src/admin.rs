@@ -30,7 +30,7 @@ use serde::de::DeserializeOwned;
 use serde_json::json;
 use tidelock_coordinator::{Consistency, Coordinator, MemberError, ReadError};
 use tidelock_model::{
-    Key, KeyRange, Member, MemberChange, MemberRole, NodeId, Projection, Query, QueryAnswer, RangeOp, Space,
+    Caller, Key, KeyRange, Member, MemberChange, MemberRole, NodeId, Projection, Query, QueryAnswer, RangeOp, Space,
 };
 
 use crate::admin_api::{
@@ -38,7 +38,6 @@ use crate::admin_api::{
     member_error_advice, parse_hex,
 };
 use crate::config::check_host_port;
-use crate::metrics;
 
 /// Largest body taken; a request to add a member is a few hundred bytes.
 const BODY_BYTES_MAX: usize = 64 * 1024;
@@ -54,6 +53,8 @@ pub(crate) struct Admin {
     pub(crate) coordinator: Arc<dyn Coordinator>,
     /// Its name.
     pub(crate) name: Arc<str>,
+    /// What a scrape gets.
+    pub(crate) metrics: Arc<dyn Fn() -> String + Send + Sync>,
 }
 
 /// The routes.
@@ -72,6 +73,16 @@ pub(crate) fn router(admin: Admin) -> Router {
         .fallback(no_such_route)
         .layer(middleware::from_fn(refuse_other_origins))
         .layer(DefaultBodyLimit::max(BODY_BYTES_MAX))
+        .with_state(admin)
+}
+
+/// The routes of an address that is for monitoring alone.
+pub(crate) fn metrics_router(admin: Admin) -> Router {
+    Router::new()
+        .route("/health", get(health))
+        .route("/readyz", get(readyz))
+        .route("/livez", get(|| async { "ok\n" }))
+        .route("/metrics", get(metrics_text))
         .with_state(admin)
 }
 
@@ -103,6 +114,7 @@ impl From<MemberError> for Refused {
             | MemberError::WrongRole(_)
             | MemberError::LearnerBehind { .. }
             | MemberError::WouldLoseQuorum => StatusCode::CONFLICT,
+            MemberError::Denied(_) => StatusCode::FORBIDDEN,
             MemberError::Busy | MemberError::Stopping => StatusCode::SERVICE_UNAVAILABLE,
             MemberError::OutcomeUnknown { .. } => StatusCode::GATEWAY_TIMEOUT,
         };
@@ -149,7 +161,7 @@ async fn health(State(admin): State<Admin>) -> Response {
     let key = Key::new(Space::User, b"health");
     let range = KeyRange::single(key);
     let query = Query::Range(RangeOp { projection: Projection::CountOnly, ..RangeOp::all(range) });
-    let reading = admin.coordinator.read(query, Consistency::Linearizable);
+    let reading = admin.coordinator.read(Caller::Internal, query, Consistency::Linearizable);
     let reason = match tokio::time::timeout(HEALTH_TIMEOUT, reading).await {
         Ok(Ok(_)) => return Json(json!({"health": "true", "reason": ""})).into_response(),
         Ok(Err(error)) => error.to_string(),
@@ -171,7 +183,7 @@ async fn readyz(State(admin): State<Admin>) -> Response {
 }
 
 async fn metrics_text(State(admin): State<Admin>) -> Response {
-    let text = metrics::exposition(&admin.coordinator.status());
+    let text = (admin.metrics)();
     ([(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], text).into_response()
 }
 
@@ -182,7 +194,7 @@ async fn status(State(admin): State<Admin>) -> Json<StatusReport> {
 /// Local, not linearizable: the list must be readable when the cluster has no majority, which is when
 /// operators need it most. A node that is behind shows an older list.
 async fn list_members(State(admin): State<Admin>) -> Result<Json<MemberList>, Refused> {
-    let answer = admin.coordinator.read(Query::Members, Consistency::Local).await?;
+    let answer = admin.coordinator.read(Caller::Internal, Query::Members, Consistency::Local).await?;
     let QueryAnswer::Members { members, .. } = answer else {
         unreachable!("Query::Members is answered by members");
     };
@@ -207,7 +219,7 @@ async fn add_member(State(admin): State<Admin>, body: Bytes) -> Result<Json<Memb
         role: if request.learner { MemberRole::Learner } else { MemberRole::Voter },
     };
     let id = member.id;
-    let members = admin.coordinator.change_members(MemberChange::Add(member)).await?;
+    let members = admin.coordinator.change_members(Caller::Internal, MemberChange::Add(member)).await?;
     let MemberList { cluster, members } = report(&admin, &members);
     tracing::info!(member = %crate::admin_api::hex(id.0), "member added");
     Ok(Json(MemberAdded { id: crate::admin_api::hex(id.0), cluster, members }))
@@ -215,21 +227,21 @@ async fn add_member(State(admin): State<Admin>, body: Bytes) -> Result<Json<Memb
 
 async fn promote_member(State(admin): State<Admin>, Path(id): Path<String>) -> Result<Json<MemberList>, Refused> {
     let change = MemberChange::Promote(node_id(&id)?);
-    let members = admin.coordinator.change_members(change).await?;
+    let members = admin.coordinator.change_members(Caller::Internal, change).await?;
     tracing::info!(member = %id, "member promoted");
     Ok(Json(report(&admin, &members)))
 }
 
 async fn remove_member(State(admin): State<Admin>, Path(id): Path<String>) -> Result<Json<MemberList>, Refused> {
     let change = MemberChange::Remove(node_id(&id)?);
-    let members = admin.coordinator.change_members(change).await?;
+    let members = admin.coordinator.change_members(Caller::Internal, change).await?;
     tracing::info!(member = %id, "member removed");
     Ok(Json(report(&admin, &members)))
 }
 
 async fn transfer_leadership(State(admin): State<Admin>, body: Bytes) -> Result<Json<MemberList>, Refused> {
     let request: TransferLeadership = parse(&body, r#"send {"to": "the id of a voter, in hex"}"#)?;
-    admin.coordinator.transfer_leadership(node_id(&request.to)?).await?;
+    admin.coordinator.transfer_leadership(Caller::Internal, node_id(&request.to)?).await?;
     tracing::info!(to = %request.to, "leadership transferred");
     list_members(State(admin)).await
 }
@@ -237,7 +249,7 @@ async fn transfer_leadership(State(admin): State<Admin>, body: Bytes) -> Result<
 async fn take_snapshot(State(admin): State<Admin>) -> Result<&'static str, Refused> {
     let hint = "look at the node's log and at the space left on its disk";
     let failed = |problem: String| Refused::new(StatusCode::SERVICE_UNAVAILABLE, "no-snapshot", problem, hint);
-    admin.coordinator.take_snapshot().await.map_err(failed)?;
+    admin.coordinator.take_snapshot(Caller::Internal).await.map_err(failed)?;
     Ok("{}\n")
 }
 

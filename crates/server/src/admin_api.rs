@@ -200,6 +200,7 @@ pub(crate) fn member_error_advice(error: &MemberError) -> (&'static str, &'stati
         }
         MemberError::LearnerBehind { .. } => ("learner-behind", "wait until it has caught up, then promote it again"),
         MemberError::WouldLoseQuorum => ("would-lose-quorum", "bring the members that are down back first"),
+        MemberError::Denied(_) => ("denied", "come in as a user with the role root"),
         MemberError::Busy => ("busy", "wait a moment, then retry"),
         MemberError::OutcomeUnknown { .. } => ("outcome-unknown", "list the members before retrying"),
         MemberError::Stopping => ("stopping", "list the members at another one before retrying"),

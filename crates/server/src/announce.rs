@@ -5,23 +5,27 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tidelock_coordinator::{Consistency, Coordinator};
-use tidelock_model::Query;
+use tidelock_model::{Caller, Query};
 use tracing_subscriber::EnvFilter;
 
-use crate::config::{Config, LogFormat};
+use crate::config::{Config, LogFormat, LogOutput};
+use crate::failure::Failure;
 use crate::listeners::Addresses;
+use crate::log_output::LogWriter;
 
 /// How often to look whether the node is ready.
 const READY_POLL: Duration = Duration::from_millis(25);
 /// The words process supervisors and test harnesses written for etcd wait for.
 pub(crate) const READY_LINE: &str = "ready to serve client requests";
 
-/// Sends log lines to standard error. Called once; a second call has no effect.
-pub(crate) fn start_logging(config: &Config) {
+/// Sends log lines to where they belong. Called once; a second call has no effect.
+pub(crate) fn start_logging(config: &Config) -> Result<(), Failure> {
     let filter = EnvFilter::try_new(&config.log_level).unwrap_or_else(|_| EnvFilter::new("info"));
-    let lines = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+    let outputs = &config.service.log_outputs;
+    let lines = tracing_subscriber::fmt().with_env_filter(filter).with_writer(LogWriter::open(outputs)?);
+    let on_terminal = *outputs == [LogOutput::Stderr] && std::io::stderr().is_terminal();
     let started = match config.log_format {
-        LogFormat::Text => lines.with_ansi(std::io::stderr().is_terminal()).try_init(),
+        LogFormat::Text => lines.with_ansi(on_terminal).try_init(),
         LogFormat::Json => lines.json().try_init(),
     };
     if let Err(error) = started {
@@ -30,18 +34,21 @@ pub(crate) fn start_logging(config: &Config) {
     for warning in &config.warnings {
         tracing::warn!("{warning}");
     }
+    Ok(())
 }
 
 /// Waits until a read that needs a majority succeeds, then says so, in the log and on standard output.
 pub(crate) async fn say_when_ready(coordinator: Arc<dyn Coordinator>, addresses: Addresses) {
     loop {
-        if coordinator.status().is_ready() && coordinator.read(Query::Leases, Consistency::Linearizable).await.is_ok() {
+        if coordinator.status().is_ready()
+            && coordinator.read(Caller::Internal, Query::Leases, Consistency::Linearizable).await.is_ok()
+        {
             break;
         }
         tokio::time::sleep(READY_POLL).await;
     }
     let urls = addresses.client_urls.join(",");
-    tracing::info!(%urls, admin = %addresses.admin_url, "{READY_LINE}");
+    tracing::info!(%urls, admin = addresses.admin_url.as_deref().unwrap_or("none"), "{READY_LINE}");
     say(&format!("{READY_LINE} on {urls}"));
 }
 
@@ -49,7 +56,7 @@ pub(crate) async fn say_when_ready(coordinator: Arc<dyn Coordinator>, addresses:
 pub(crate) fn greet_single_node(config: &Config, addresses: &Addresses) {
     let program = program();
     let client = addresses.client_urls.first().map_or("", String::as_str);
-    let admin = &addresses.admin_url;
+    let admin = addresses.admin_url.as_deref().unwrap_or("none");
     say(&format!(
         "Tidelock {version}, a single node on this machine.
 
@@ -72,7 +79,7 @@ Ctrl-C stops it; the data stays.
 
 /// ` --endpoints URL`, unless that is where commands look anyway.
 pub(crate) fn endpoints_flag(url: &str) -> String {
-    if url.ends_with("//127.0.0.1:2379") { String::new() } else { format!(" --endpoints {url}") }
+    if url == "http://127.0.0.1:2379" { String::new() } else { format!(" --endpoints {url}") }
 }
 
 /// How this program was called, so that printed commands can be copied.

@@ -1,11 +1,17 @@
 //! The command line, as clap reads it. Only shapes and help live here; what a command does is in
 //! [`crate::commands`], [`crate::wiring`] and [`crate::dev`].
 
+mod certs;
+mod snapshot;
+
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::settings::Settings;
+
+pub(crate) use certs::{CertsAction, CertsArgs, CertsInitArgs};
+pub(crate) use snapshot::{RestoreArgs, SnapshotAction, SnapshotArgs};
 
 /// Tidelock: one coordination service that etcd clients use unmodified.
 ///
@@ -37,6 +43,13 @@ pub(crate) struct Cli {
 pub(crate) enum Command {
     /// Run a node
     Serve(Box<ServeArgs>),
+    /// Run a node as etcd would: with etcd's flags, ETCD_* variables and config file
+    #[command(disable_help_flag = true)]
+    Etcd {
+        /// As for etcd; `tidelock etcd --help` lists them
+        #[arg(value_name = "FLAGS", trailing_var_arg = true, allow_hyphen_values = true)]
+        words: Vec<String>,
+    },
     /// Run a small cluster on this machine, for trying things out
     Dev(DevArgs),
     /// Read keys
@@ -53,8 +66,12 @@ pub(crate) enum Command {
     Lease(LeaseArgs),
     /// List and change the members of the cluster
     Member(MemberArgs),
+    /// Save everything to a file, look into one, or begin a new cluster from one
+    Snapshot(SnapshotArgs),
     /// Show how the members are doing
     Status(StatusArgs),
+    /// Make certificates, to try TLS with
+    Certs(CertsArgs),
 }
 
 /// `tidelock serve`.
@@ -126,11 +143,38 @@ pub(crate) struct ClientArgs {
         env = "TIDELOCK_ENDPOINTS",
         value_name = "URL",
         value_delimiter = ',',
-        default_value = "http://127.0.0.1:2379",
+        default_value = "127.0.0.1:2379",
         global = true,
         help_heading = "Connection"
     )]
     pub(crate) endpoints: Vec<String>,
+
+    /// Authorities to trust, PEM: the nodes' certificates must be of one of them. For https:// endpoints
+    #[arg(long, env = "TIDELOCK_CACERT", value_name = "FILE", global = true, help_heading = "Connection")]
+    pub(crate) cacert: Option<PathBuf>,
+
+    /// Certificate to show to nodes that demand one, PEM
+    #[arg(long = "cert", env = "TIDELOCK_CERT", value_name = "FILE", global = true, help_heading = "Connection")]
+    pub(crate) cert_file: Option<PathBuf>,
+
+    /// Private key of --cert, PEM
+    #[arg(long = "key", env = "TIDELOCK_KEY", value_name = "FILE", global = true, help_heading = "Connection")]
+    pub(crate) key_file: Option<PathBuf>,
+
+    /// Talk to nodes whoever they are; for trying things out only
+    #[arg(
+        long,
+        env = "TIDELOCK_INSECURE_SKIP_TLS_VERIFY",
+        value_name = "BOOL",
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "true",
+        default_value_t = false,
+        hide_default_value = true,
+        global = true,
+        help_heading = "Connection"
+    )]
+    pub(crate) insecure_skip_tls_verify: bool,
 
     /// How long to wait for an answer, in milliseconds
     #[arg(

@@ -4,8 +4,11 @@
 //! starts, and all problems are reported together, each with what to do. What a `Config` holds is
 //! therefore usable as it is.
 //!
-//! Refused: any address that is not loopback, unless `insecure` says that is meant. Nothing is
-//! encrypted or authenticated yet, so whoever reaches such an address owns the data.
+//! Refused: any address that is not loopback and not protected by TLS, unless `insecure` says that is
+//! meant: whoever reaches such an address, or the network before it, owns the data.
+
+mod service;
+mod tls;
 
 use std::fmt;
 use std::net::{SocketAddr, ToSocketAddrs};
@@ -19,6 +22,11 @@ use crate::admin_client::AdminUrl;
 use crate::failure::Failure;
 use crate::identity::Founder;
 use crate::settings::Settings;
+
+pub(crate) use service::{LogOutput, Service};
+pub(crate) use tls::Tls;
+
+use tls::{Encryption, split_scheme};
 
 /// etcd's client port: its clients find us without being told.
 pub(crate) const CLIENT_LISTEN_DEFAULT: &str = "127.0.0.1:2379";
@@ -48,6 +56,13 @@ pub(crate) enum Origin {
     Founders(Vec<Founder>),
     /// It joins a running cluster through these members.
     Join(Vec<AdminUrl>),
+    /// It was added to a running cluster before (`etcdctl member add`) and finds itself through its peers.
+    Added {
+        /// Where the cluster knows it to be.
+        own: Vec<String>,
+        /// The other members' peer addresses.
+        others: Vec<String>,
+    },
 }
 
 /// How log lines look.
@@ -62,6 +77,8 @@ pub(crate) enum LogFormat {
 pub(crate) struct Listen {
     pub(crate) address: SocketAddr,
     pub(crate) is_default: bool,
+    /// Whether it is served with TLS.
+    pub(crate) tls: bool,
 }
 
 /// Checked settings.
@@ -75,7 +92,8 @@ pub(crate) struct Config {
     pub(crate) peer_listen: Listen,
     /// `None`: what is listened on.
     pub(crate) peer_advertise: Option<String>,
-    pub(crate) admin_listen: Listen,
+    /// `None`: there is no such port.
+    pub(crate) admin_listen: Option<Listen>,
     pub(crate) origin: Origin,
     pub(crate) cluster_token: String,
     pub(crate) heartbeat: Duration,
@@ -88,6 +106,8 @@ pub(crate) struct Config {
     pub(crate) worker_threads: usize,
     pub(crate) log_level: String,
     pub(crate) log_format: LogFormat,
+    pub(crate) service: Service,
+    pub(crate) tls: Tls,
     /// Allowed but unwise; said once at start.
     pub(crate) warnings: Vec<String>,
 }
@@ -118,21 +138,34 @@ impl Config {
     }
 
     fn check_all(settings: Settings) -> Result<Config, Vec<Problem>> {
-        let mut checks = Checks { problems: Vec::new(), insecure: settings.insecure.unwrap_or(false) };
+        let mut checks = Checks {
+            problems: Vec::new(),
+            insecure: settings.insecure.unwrap_or(false),
+            clients: Encryption::AsAddressSays(false),
+            peers: Encryption::Everywhere(false),
+        };
+        let tls = checks.tls(&settings);
+        let service = checks.service(&settings);
         let name = checks.name(settings.name);
         let cluster_token = settings.cluster_token.unwrap_or_else(|| "tidelock".into());
         let origin = checks.origin(&name, settings.initial_cluster, settings.join);
+        let origin = checks.added(origin, &name, settings.initial_cluster_state.as_deref());
         let own_address = match &origin {
-            Origin::Founders(founders) => founders.iter().find(|founder| founder.name == name),
+            Origin::Founders(founders) => {
+                founders.iter().find(|founder| founder.name == name).map(|founder| founder.peer_address.clone())
+            }
+            Origin::Added { own, .. } => own.first().cloned(),
             Origin::Alone | Origin::Join(_) => None,
-        }
-        .map(|founder| founder.peer_address.clone());
+        };
         let client_listen = checks.client_listen(settings.client_listen);
         let advertise_client_urls = checks.advertise_client_urls(settings.advertise_client_urls, &client_listen);
         let peer_listen = checks.peer_listen(settings.peer_listen.as_deref(), own_address.as_deref());
         let peer_advertise = checks.peer_advertise(settings.peer_advertise, own_address, peer_listen);
-        let admin_listen = checks.listen("admin-listen", settings.admin_listen.as_deref(), ADMIN_LISTEN_DEFAULT);
-        checks.distinct(&client_listen, peer_listen, admin_listen);
+        let admin_listen = match settings.admin_listen.as_deref() {
+            Some("none") => None,
+            given => Some(checks.listen("admin-listen", given, ADMIN_LISTEN_DEFAULT)),
+        };
+        checks.distinct(&client_listen, peer_listen, admin_listen, &service.metrics_listen);
         let heartbeat_ms = checks.within("heartbeat-ms", settings.heartbeat_ms, 100, 10, 10_000);
         let election_ms = checks.within("election-ms", settings.election_ms, 1_000, 50, 120_000);
         checks.timing(heartbeat_ms, election_ms);
@@ -162,13 +195,15 @@ impl Config {
             worker_threads: checks.count("worker-threads", settings.worker_threads, worker_threads_default(), 1..=256),
             log_level: checks.log_level(settings.log_level),
             log_format: checks.log_format(settings.log_format.as_deref()),
-            warnings: warnings(&origin, checks.insecure),
+            warnings: warnings(&origin, checks.insecure, &tls),
             name,
             client_listen,
             advertise_client_urls,
             peer_listen,
             peer_advertise,
             admin_listen,
+            service,
+            tls,
             origin,
             cluster_token,
             heartbeat: Duration::from_millis(heartbeat_ms),
@@ -183,8 +218,8 @@ fn worker_threads_default() -> usize {
     std::thread::available_parallelism().map_or(1, |cores| cores.get().min(WORKER_THREADS_DEFAULT_MAX))
 }
 
-fn warnings(origin: &Origin, insecure: bool) -> Vec<String> {
-    let mut warnings = Vec::new();
+fn warnings(origin: &Origin, insecure: bool, tls: &Tls) -> Vec<String> {
+    let mut warnings = tls.warnings.clone();
     if let Origin::Founders(founders) = origin
         && founders.len().is_multiple_of(2)
     {
@@ -194,7 +229,7 @@ fn warnings(origin: &Origin, insecure: bool) -> Vec<String> {
     }
     if insecure {
         warnings.push(
-            "--insecure is set: traffic is neither encrypted nor authenticated; keep it on a network you trust"
+            "--insecure is set: what has no TLS is neither encrypted nor authenticated; keep it on a network you trust"
                 .to_owned(),
         );
     }
@@ -206,6 +241,10 @@ fn warnings(origin: &Origin, insecure: bool) -> Vec<String> {
 struct Checks {
     problems: Vec<Problem>,
     insecure: bool,
+    /// TLS at client addresses.
+    clients: Encryption,
+    /// TLS between members.
+    peers: Encryption,
 }
 
 impl Checks {
@@ -259,14 +298,26 @@ impl Checks {
                 self.problem(SETTING, format!("{item:?} has no '='"), SHAPE);
                 continue;
             };
-            let (name, address) = (name.trim(), without_scheme(address.trim()));
+            let (name, (address, _)) = (name.trim(), self.address(SETTING, address.trim(), self.peers));
             if let Err(why) = check_name(name).and_then(|()| check_host_port(address, false)) {
                 self.problem(SETTING, format!("{item:?} {why}"), SHAPE);
             }
-            if founders.iter().any(|other| other.name == name || other.peer_address == address) {
-                self.problem(SETTING, format!("{item:?} repeats a name or an address"), "list every member once");
+            if founders.iter().any(|other| other.has_address(address)) {
+                self.problem(SETTING, format!("{item:?} repeats an address"), "list every address once");
             }
-            founders.push(Founder { name: name.to_owned(), peer_address: address.to_owned() });
+            // A name that comes again is one member with several addresses, as with etcd.
+            if let Some(founder) = founders.iter_mut().find(|founder| founder.name == name) {
+                founder.more_addresses.push(address.to_owned());
+                continue;
+            }
+            founders.push(Founder {
+                name: name.to_owned(),
+                peer_address: address.to_owned(),
+                more_addresses: Vec::new(),
+            });
+        }
+        for founder in &mut founders {
+            founder.sort_addresses();
         }
         if founders.len() > FOUNDERS_MAX {
             let what = format!("lists {} members; more than {FOUNDERS_MAX} only slow writes down", founders.len());
@@ -277,6 +328,34 @@ impl Checks {
             self.problem(SETTING, what, "add it to the list, or set --name to the entry that is meant");
         }
         founders
+    }
+
+    /// Whether the list is to be founded or was joined already.
+    fn added(&mut self, origin: Origin, name: &str, state: Option<&str>) -> Origin {
+        const SETTING: &str = "initial-cluster-state";
+        match (state, origin) {
+            (None | Some("new"), origin) => origin,
+            (Some("existing"), Origin::Founders(members)) => {
+                let (own, others): (Vec<Founder>, Vec<Founder>) =
+                    members.into_iter().partition(|member| member.name == name);
+                let addresses = |members: Vec<Founder>| members.into_iter().flat_map(Founder::addresses).collect();
+                let (own, others): (_, Vec<String>) = (addresses(own), addresses(others));
+                if others.is_empty() {
+                    let what = "existing needs the other members in --initial-cluster";
+                    self.problem(SETTING, what, "list all members, as `etcdctl member add` prints them");
+                }
+                Origin::Added { own, others }
+            }
+            (Some("existing"), origin) => {
+                let fix = "list all members there, or use --join alone";
+                self.problem(SETTING, "existing goes with --initial-cluster only", fix);
+                origin
+            }
+            (Some(other), origin) => {
+                self.problem(SETTING, format!("{other:?} is not a state"), "give new or existing");
+                origin
+            }
+        }
     }
 
     fn join(&mut self, urls: &[String]) -> Vec<AdminUrl> {
@@ -294,8 +373,18 @@ impl Checks {
     }
 
     fn listen(&mut self, setting: &'static str, given: Option<&str>, default: &str) -> Listen {
-        let listen = |address| Listen { address, is_default: given.is_none() };
-        let text = without_scheme(given.unwrap_or(default));
+        self.listen_with(setting, given, default, Encryption::Never)
+    }
+
+    fn listen_with(
+        &mut self,
+        setting: &'static str,
+        given: Option<&str>,
+        default: &str,
+        encryption: Encryption,
+    ) -> Listen {
+        let (text, tls) = self.address(setting, given.unwrap_or(default), encryption);
+        let listen = |address| Listen { address, is_default: given.is_none(), tls };
         if let Err(why) = check_host_port(text, true) {
             self.problem(setting, format!("{text:?} {why}"), format!("write it like {default}"));
             return listen(SocketAddr::from(([127, 0, 0, 1], 0)));
@@ -305,19 +394,16 @@ impl Checks {
             self.problem(setting, format!("the host of {text:?} cannot be resolved"), fix);
             return listen(SocketAddr::from(([127, 0, 0, 1], 0)));
         };
-        if !address.ip().is_loopback() && !self.insecure {
-            self.problem(
-                setting,
-                format!("{text} can be reached from other machines, and nothing is encrypted or authenticated yet"),
-                "listen on 127.0.0.1, or add --insecure if the network is trusted (TLS comes later)",
-            );
+        if !address.ip().is_loopback() && !tls && !self.insecure {
+            let what = format!("{text} can be reached from other machines, and is not protected by TLS");
+            self.problem(setting, what, encryption.advice());
         }
         listen(address)
     }
 
     fn client_listen(&mut self, given: Option<Vec<String>>) -> Vec<Listen> {
         match given.filter(|list| !list.is_empty()) {
-            None => vec![self.listen("client-listen", None, CLIENT_LISTEN_DEFAULT)],
+            None => vec![self.listen_with("client-listen", None, CLIENT_LISTEN_DEFAULT, self.clients)],
             Some(list) => {
                 if list.len() > MEMBER_URLS_MAX {
                     self.problem(
@@ -326,7 +412,9 @@ impl Checks {
                         format!("give at most {MEMBER_URLS_MAX}"),
                     );
                 }
-                list.iter().map(|text| self.listen("client-listen", Some(text), CLIENT_LISTEN_DEFAULT)).collect()
+                list.iter()
+                    .map(|text| self.listen_with("client-listen", Some(text), CLIENT_LISTEN_DEFAULT, self.clients))
+                    .collect()
             }
         }
     }
@@ -336,18 +424,23 @@ impl Checks {
         let Some(urls) = given.filter(|urls| !urls.is_empty()) else {
             if listen.iter().any(|listen| listen.address.ip().is_unspecified()) {
                 let what = "must be given when listening on every address: clients cannot dial 0.0.0.0";
-                self.problem(SETTING, what, "give the URL clients reach this node at, such as http://10.0.0.1:2379");
+                self.problem(SETTING, what, "give the URL clients reach this node at, such as https://10.0.0.1:2379");
             }
             return None;
         };
         for url in &urls {
-            let checked = match url.strip_prefix("http://") {
-                Some(rest) => check_host_port(rest, false),
-                None if url.starts_with("https://") => Err("asks for TLS, which comes later".into()),
-                None => Err("does not begin with http://".into()),
+            let served = |tls: bool| listen.iter().any(|listen| listen.tls == tls);
+            let checked = match split_scheme(url) {
+                (Some("https"), _) if !served(true) => Err("promises TLS, and no client address has it".into()),
+                (Some("http"), _) if !served(false) => {
+                    Err("promises plain text, and every client address has TLS".into())
+                }
+                (Some(_), rest) => check_host_port(rest, false),
+                (None, _) => Err("does not begin with http:// or https://".into()),
             };
             if let Err(why) = checked {
-                self.problem(SETTING, format!("{url:?} {why}"), "write it like http://10.0.0.1:2379");
+                let scheme = if listen.iter().any(|listen| listen.tls) { "https" } else { "http" };
+                self.problem(SETTING, format!("{url:?} {why}"), format!("write it like {scheme}://10.0.0.1:2379"));
             }
         }
         if urls.len() > MEMBER_URLS_MAX {
@@ -357,12 +450,12 @@ impl Checks {
     }
 
     fn peer_listen(&mut self, given: Option<&str>, own_address: Option<&str>) -> Listen {
-        self.listen("peer-listen", given.or(own_address), PEER_LISTEN_DEFAULT)
+        self.listen_with("peer-listen", given.or(own_address), PEER_LISTEN_DEFAULT, self.peers)
     }
 
     fn peer_advertise(&mut self, given: Option<String>, own: Option<String>, listen: Listen) -> Option<String> {
         const SETTING: &str = "peer-advertise";
-        let given = given.map(|text| without_scheme(&text).to_owned());
+        let given = given.map(|text| self.address(SETTING, &text, self.peers).0.to_owned());
         if let Some(text) = &given
             && let Err(why) = check_host_port(text, false)
         {
@@ -382,11 +475,13 @@ impl Checks {
         advertised
     }
 
-    fn distinct(&mut self, clients: &[Listen], peer: Listen, admin: Listen) {
+    fn distinct(&mut self, clients: &[Listen], peer: Listen, admin: Option<Listen>, metrics: &[Listen]) {
         let named = clients
             .iter()
             .map(|listen| ("client-listen", *listen))
-            .chain([("peer-listen", peer), ("admin-listen", admin)]);
+            .chain([("peer-listen", peer)])
+            .chain(admin.map(|listen| ("admin-listen", listen)))
+            .chain(metrics.iter().map(|listen| ("metrics-listen", *listen)));
         let mut seen: Vec<SocketAddr> = Vec::new();
         for (setting, listen) in named {
             // Port 0 asks the system for a free port, a different one each time.
@@ -462,11 +557,6 @@ fn check_name(name: &str) -> Result<(), String> {
     } else {
         Ok(())
     }
-}
-
-/// People coming from etcd write addresses as URLs; the scheme adds nothing while there is one.
-fn without_scheme(text: &str) -> &str {
-    text.strip_prefix("http://").unwrap_or(text).trim_end_matches('/')
 }
 
 /// Whether `text` is `host:port`; port 0 only where the system may choose one.

@@ -20,7 +20,7 @@ fn the_sample_file_parses_and_says_the_defaults() {
     let mut default = Config::check(Settings::default()).unwrap();
     // The sample names the default addresses, so they count as the user's own; and the number of
     // cores is not the same everywhere.
-    for listen in config.client_listen.iter_mut().chain([&mut config.peer_listen, &mut config.admin_listen]) {
+    for listen in config.client_listen.iter_mut().chain([&mut config.peer_listen]).chain(&mut config.admin_listen) {
         listen.is_default = true;
     }
     config.worker_threads = 0;
@@ -53,7 +53,7 @@ fn all_problems_are_reported_together_with_what_to_do() {
         "--admin-listen: 0.0.0.0:7480 can be reached from other machines",
         "give text or json",
         "--max-txn-ops: 0 is out of bounds",
-        "list every member once",
+        "list every address once",
         "\"oops\" has no '='",
     ] {
         assert!(text.contains(expected), "{expected:?} is missing from:\n{text}");

@@ -32,6 +32,12 @@ impl Failure {
         self
     }
 
+    /// The same in other words.
+    pub(crate) fn reworded(self, reword: impl Fn(&str) -> String) -> Failure {
+        let hint = self.hint.as_deref().map(&reword);
+        Failure { what: reword(&self.what), hint, ..self }
+    }
+
     /// Whether there is nobody left to tell.
     pub(crate) fn is_silent(&self) -> bool {
         self.silent

@@ -12,10 +12,34 @@ use tidelock_model::{ClusterId, Member, MemberRole, NodeId};
 use xxhash_rust::xxh3::xxh3_64;
 
 /// A founding member as the user wrote it: `name=host:port`.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Founder {
     pub(crate) name: String,
     pub(crate) peer_address: String,
+    /// Further addresses of the same member.
+    pub(crate) more_addresses: Vec<String>,
+}
+
+impl Founder {
+    /// Whether this is one of its addresses.
+    pub(crate) fn has_address(&self, address: &str) -> bool {
+        self.peer_address == address || self.more_addresses.iter().any(|other| other == address)
+    }
+
+    /// Brings its addresses into the one order that everybody computes ids from.
+    pub(crate) fn sort_addresses(&mut self) {
+        let mut all = std::mem::take(self);
+        let (name, mut addresses) = (std::mem::take(&mut all.name), all.addresses());
+        addresses.sort();
+        let mut addresses = addresses.into_iter();
+        *self =
+            Founder { name, peer_address: addresses.next().unwrap_or_default(), more_addresses: addresses.collect() };
+    }
+
+    /// All its addresses.
+    pub(crate) fn addresses(self) -> Vec<String> {
+        std::iter::once(self.peer_address).chain(self.more_addresses).collect()
+    }
 }
 
 /// A cluster to be founded.
@@ -33,12 +57,13 @@ impl Founding {
         let mut list = vec![token];
         for founder in &founders {
             list.extend([founder.name.as_str(), founder.peer_address.as_str()]);
+            list.extend(founder.more_addresses.iter().map(String::as_str));
         }
         let cluster = stable_id("cluster", &list);
         let member = |founder: &Founder| Member {
             id: NodeId(stable_id(&format!("node {cluster:x}"), &[&founder.name, &founder.peer_address])),
             name: founder.name.clone(),
-            peer_addresses: vec![founder.peer_address.clone()],
+            peer_addresses: founder.clone().addresses(),
             client_urls: Vec::new(),
             role: MemberRole::Voter,
         };
@@ -67,7 +92,7 @@ mod tests {
     use super::*;
 
     fn founder(name: &str, peer_address: &str) -> Founder {
-        Founder { name: name.into(), peer_address: peer_address.into() }
+        Founder { name: name.into(), peer_address: peer_address.into(), more_addresses: Vec::new() }
     }
 
     fn three() -> Vec<Founder> {

@@ -4,22 +4,29 @@
 //! into something checked; `wiring` starts a node from it and is the only file that knows the node and
 //! the faces; `commands` talk to running nodes over the network, like any client.
 
+mod added;
 mod admin;
 mod admin_api;
 mod admin_client;
 mod announce;
+mod auto_compaction;
 mod cli;
 mod commands;
 mod config;
 mod dev;
+mod etcd_mode;
 mod failure;
 mod identity;
 mod listeners;
+mod log_output;
 mod membership;
 mod metrics;
 mod output;
+mod progress;
+mod quota;
 mod settings;
 mod signals;
+mod tls;
 mod wiring;
 
 use std::process::ExitCode;
@@ -36,7 +43,16 @@ use crate::settings::Settings;
 /// asked for wrongly.
 #[must_use]
 pub fn run() -> ExitCode {
-    match dispatch(Cli::parse()) {
+    // A symbolic link named `etcd` is all it takes to be started in etcd's place.
+    let mut words = std::env::args_os().map(|word| word.to_string_lossy().into_owned());
+    if words.next().is_some_and(|program| etcd_mode::is_meant(&program)) {
+        return etcd_mode::run(&words.collect::<Vec<String>>());
+    }
+    let cli = Cli::parse();
+    if let Some(Command::Etcd { words }) = &cli.command {
+        return etcd_mode::run(words);
+    }
+    match dispatch(cli) {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
             if !failure.is_silent() {
@@ -70,6 +86,7 @@ fn serve(args: ServeArgs) -> Result<(), Failure> {
         ports: Ports::AsConfigured,
         stop_when_stdin_ends: args.stop_when_stdin_ends,
         greet_single_node: false,
+        end_by_signal: false,
     };
     wiring::run(&config, &options)
 }
@@ -94,7 +111,11 @@ fn run_embedded(data_dir: Option<std::path::PathBuf>) -> Result<(), Failure> {
     // The greeting is for a person; log lines between its lines would only be in the way.
     let quiet = Settings { log_level: Some("warn".into()), ..Settings::default() };
     let settings = Settings { data_dir, ..Settings::default() }.over(from_environment.settings).over(quiet);
-    let options =
-        wiring::Options { ports: Ports::FreeIfDefaultTaken, stop_when_stdin_ends: false, greet_single_node: true };
+    let options = wiring::Options {
+        ports: Ports::FreeIfDefaultTaken,
+        stop_when_stdin_ends: false,
+        greet_single_node: true,
+        end_by_signal: false,
+    };
     wiring::run(&Config::check(settings)?, &options)
 }

@@ -21,7 +21,8 @@ pub(crate) enum Ports {
 pub(crate) struct Listeners {
     pub(crate) clients: Vec<TcpListener>,
     pub(crate) peer: TcpListener,
-    pub(crate) admin: TcpListener,
+    pub(crate) admin: Option<TcpListener>,
+    pub(crate) metrics: Vec<TcpListener>,
 }
 
 /// Where this node can be reached, as it tells others.
@@ -29,7 +30,7 @@ pub(crate) struct Listeners {
 pub(crate) struct Addresses {
     pub(crate) client_urls: Vec<String>,
     pub(crate) peer_address: String,
-    pub(crate) admin_url: String,
+    pub(crate) admin_url: Option<String>,
 }
 
 impl Listeners {
@@ -41,8 +42,14 @@ impl Listeners {
             .map(|listen| bind("client-listen", *listen, ports))
             .collect::<Result<_, _>>()?;
         let peer = bind("peer-listen", config.peer_listen, ports)?;
-        let admin = bind("admin-listen", config.admin_listen, ports)?;
-        Ok(Listeners { clients, peer, admin })
+        let admin = config.admin_listen.map(|listen| bind("admin-listen", listen, ports)).transpose()?;
+        let metrics = config
+            .service
+            .metrics_listen
+            .iter()
+            .map(|listen| bind("metrics-listen", *listen, ports))
+            .collect::<Result<_, _>>()?;
+        Ok(Listeners { clients, peer, admin, metrics })
     }
 
     /// What to tell others, from what was opened and what was configured.
@@ -50,13 +57,19 @@ impl Listeners {
         let bound: Vec<SocketAddr> = self.clients.iter().map(local_address).collect::<Result<_, _>>()?;
         let client_urls = match &config.advertise_client_urls {
             Some(urls) => urls.clone(),
-            None => bound.iter().map(|address| format!("http://{address}")).collect(),
+            None => {
+                let url = |(address, listen): (&SocketAddr, &Listen)| {
+                    format!("{}://{address}", if listen.tls { "https" } else { "http" })
+                };
+                bound.iter().zip(&config.client_listen).map(url).collect()
+            }
         };
         let peer_address = match &config.peer_advertise {
             Some(address) => address.clone(),
             None => local_address(&self.peer)?.to_string(),
         };
-        let admin_url = format!("http://{}", local_address(&self.admin)?);
+        let admin = self.admin.as_ref().map(local_address).transpose()?;
+        let admin_url = admin.map(|address| format!("http://{address}"));
         Ok(Addresses { client_urls, peer_address, admin_url })
     }
 }
@@ -119,7 +132,9 @@ mod tests {
     fn a_taken_port_that_was_asked_for_is_an_error_that_names_it() {
         let (_held, address) = taken();
         for ports in [Ports::AsConfigured, Ports::FreeIfDefaultTaken] {
-            let failure = bind("client-listen", Listen { address, is_default: false }, ports).unwrap_err().to_string();
+            let failure = bind("client-listen", Listen { address, is_default: false, tls: false }, ports)
+                .unwrap_err()
+                .to_string();
             assert!(failure.contains(&address.to_string()) && failure.contains("--client-listen"), "{failure}");
         }
     }
@@ -128,7 +143,7 @@ mod tests {
     #[test]
     fn a_taken_default_port_is_replaced_by_a_free_one_when_that_is_allowed() {
         let (_held, address) = taken();
-        let listen = Listen { address, is_default: true };
+        let listen = Listen { address, is_default: true, tls: false };
         let instead = bind("client-listen", listen, Ports::FreeIfDefaultTaken).unwrap().local_addr().unwrap();
         assert_ne!(instead.port(), address.port());
         assert!(bind("client-listen", listen, Ports::AsConfigured).is_err());

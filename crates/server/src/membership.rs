@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tidelock_coordinator::{Consistency, Coordinator};
-use tidelock_model::{ClusterId, Command, Member, MemberRole, NodeId, Query, QueryAnswer};
+use tidelock_model::{Caller, ClusterId, Command, Member, MemberRole, NodeId, Query, QueryAnswer};
 
 use crate::admin_api::{AddMember, MemberAdded, MemberReport, hex, parse_hex};
 use crate::admin_client::{self, AdminUrl, CallError};
@@ -120,8 +120,10 @@ async fn publish_once(
     name: &str,
     client_urls: &[String],
 ) -> Result<(), String> {
-    let answer =
-        coordinator.read(Query::Members, Consistency::Linearizable).await.map_err(|error| error.to_string())?;
+    let answer = coordinator
+        .read(Caller::Internal, Query::Members, Consistency::Linearizable)
+        .await
+        .map_err(|error| error.to_string())?;
     let QueryAnswer::Members { members, .. } = answer else { unreachable!("Query::Members is answered by members") };
     let Some(known) = members.into_iter().find(|member| member.id == node) else {
         return Err("the cluster does not list this node yet".into());
@@ -130,7 +132,10 @@ async fn publish_once(
         return Ok(());
     }
     let member = Member { name: name.to_owned(), client_urls: client_urls.to_vec(), ..known };
-    let outcome = coordinator.propose(Command::PublishMember(member), None).await.map_err(|error| error.to_string())?;
+    let outcome = coordinator
+        .propose(Caller::Internal, Command::PublishMember(member), None)
+        .await
+        .map_err(|error| error.to_string())?;
     match outcome.result {
         Ok(_) => Ok(()),
         Err(refusal) => Err(refusal.to_string()),
@@ -143,7 +148,7 @@ pub(crate) async fn seek_promotion(coordinator: Arc<dyn Coordinator>, urls: Vec<
     let id = hex(node.0);
     let mut attempts: u64 = 0;
     loop {
-        let reading = coordinator.read(Query::Members, Consistency::Linearizable);
+        let reading = coordinator.read(Caller::Internal, Query::Members, Consistency::Linearizable);
         // A node that is still catching up may keep a read waiting; asking must go on meanwhile.
         if let Ok(Ok(QueryAnswer::Members { members, .. })) = tokio::time::timeout(RETRY_PAUSE, reading).await
             && members.iter().any(|member| member.id == node && member.role == MemberRole::Voter)

@@ -1,13 +1,51 @@
-//! Prometheus text, written from a node's [`Status`]. Nothing is counted here: the node counts, this
-//! file only says it in Prometheus' words, so a scrape can never disagree with `/v1/status`.
+//! Prometheus text, written from a node's [`Status`] and from what the node, the face and the process have
+//! measured. Nothing is counted here; this only says it in Prometheus' words, so a scrape can never disagree
+//! with `/v1/status`.
+//!
+//! Twice: under names of our own here, and in `etcd` under etcd's, for the dashboards and alerts that exist.
+
+mod etcd;
+mod process;
 
 use std::fmt::Write as _;
+use std::sync::{Arc, OnceLock};
 
-use tidelock_coordinator::{Role, Status};
+use tidelock_coordinator::{Coordinator, Role, Status};
+use tidelock_face_etcd::CallCounts;
+use tidelock_node::Measured;
 
-/// The text a scrape gets.
-pub(crate) fn exposition(status: &Status) -> String {
-    let mut out = String::with_capacity(4096);
+use crate::quota::{Guarded, Quota};
+
+/// Everything a scrape is written from.
+pub(crate) struct Sources {
+    pub(crate) node: Arc<Guarded>,
+    pub(crate) measured: Box<dyn Fn() -> Measured + Send + Sync>,
+    pub(crate) quota: Quota,
+    /// Known as soon as clients are served.
+    pub(crate) calls: OnceLock<Arc<CallCounts>>,
+}
+
+impl Sources {
+    /// The text a scrape gets.
+    pub(crate) fn text(&self) -> String {
+        let status = self.node.status();
+        let mut out = exposition(&status);
+        let seen = etcd::Seen {
+            status: &status,
+            measured: &(self.measured)(),
+            calls: self.calls.get().map(|calls| calls.read()),
+            quota: self.quota,
+            ranges: self.node.ranges(),
+        };
+        etcd::write(&mut out, &seen);
+        process::write(&mut out);
+        out
+    }
+}
+
+/// What the status says, under names of our own.
+fn exposition(status: &Status) -> String {
+    let mut out = String::with_capacity(32 * 1024);
     let version = env!("CARGO_PKG_VERSION");
     head(&mut out, "tidelock_build_info", "gauge", "Always 1; the version is in the label.");
     line(&mut out, &format!("tidelock_build_info{{version=\"{version}\"}}"), 1);

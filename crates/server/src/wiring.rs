@@ -8,25 +8,30 @@
 
 use std::io::Read;
 use std::net::TcpListener;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use tidelock_coordinator::Coordinator;
 use tidelock_face_etcd::{EtcdFace, FaceConfig, MetricsText};
+use tidelock_node::peers::PeerSecurity;
 use tidelock_node::{Bootstrap, Identity, Node, NodeConfig, NodeLimits, StartError, StopReason, existing_identity};
 use tokio::runtime::Runtime;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
+use crate::added;
 use crate::admin::{self, Admin};
 use crate::announce;
+use crate::auto_compaction;
 use crate::config::{Config, Origin};
 use crate::failure::Failure;
 use crate::identity::{Founder, Founding};
 use crate::listeners::{Addresses, Listeners, Ports};
 use crate::membership;
-use crate::metrics;
-use crate::signals::Signals;
+use crate::metrics::Sources;
+use crate::quota::Guarded;
+use crate::signals::{self, Signals};
+use crate::tls;
 
 /// How long the node may take to hand over leadership and close its files.
 const NODE_STOP_PATIENCE: Duration = Duration::from_secs(10);
@@ -42,19 +47,28 @@ pub(crate) struct Options {
     pub(crate) stop_when_stdin_ends: bool,
     /// Greet the person who started a single node by hand.
     pub(crate) greet_single_node: bool,
+    /// End by the signal that asked for it, as etcd does, instead of with exit code 0.
+    pub(crate) end_by_signal: bool,
 }
 
 /// Why a node stopped serving.
 enum Ended {
-    /// Somebody asked for it.
-    Asked,
+    /// Somebody asked for it, by a signal if there is a number.
+    Asked(Option<i32>),
     /// The node cannot go on.
     ByItself(StopReason),
 }
 
+/// Ports that are open and not served yet, peers' apart.
+struct OpenPorts {
+    clients: Vec<TcpListener>,
+    admin: Option<TcpListener>,
+    metrics: Vec<TcpListener>,
+}
+
 /// Runs a node until it is told to stop or cannot go on.
 pub(crate) fn run(config: &Config, options: &Options) -> Result<(), Failure> {
-    announce::start_logging(config);
+    announce::start_logging(config)?;
     let listeners = Listeners::bind(config, options.ports)?;
     let addresses = listeners.addresses(config)?;
     let runtime = tokio::runtime::Builder::new_multi_thread()
@@ -63,30 +77,44 @@ pub(crate) fn run(config: &Config, options: &Options) -> Result<(), Failure> {
         .enable_all()
         .build()
         .map_err(|error| Failure::new(format!("cannot start threads: {error}")))?;
-    let node_config = node_config(config, &addresses, &runtime)?;
-    let Listeners { clients, peer, admin } = listeners;
-    let node =
-        Node::start(&node_config, peer, runtime.handle().clone()).map_err(|error| start_failure(config, &error))?;
+    let security = tls::for_peers(&config.tls)?;
+    let node_config = node_config(config, &addresses, &security, &runtime)?;
+    let Listeners { clients, peer, admin, metrics } = listeners;
+    let node = Node::start(&node_config, peer, security, runtime.handle().clone())
+        .map_err(|error| start_failure(config, &error))?;
     if options.greet_single_node {
         announce::greet_single_node(config, &addresses);
     }
-    let outcome = runtime.block_on(Box::pin(serve(config, options, &addresses, node, clients, admin)));
+    let ports = OpenPorts { clients, admin, metrics };
+    let outcome = runtime.block_on(Box::pin(serve(config, options, &addresses, node, ports)));
     runtime.shutdown_timeout(CONNECTIONS_STOP_PATIENCE);
-    outcome
+    if let (Ok(Some(signal)), true) = (&outcome, options.end_by_signal) {
+        signals::end_by(*signal);
+    }
+    outcome.map(drop)
 }
 
 /// What the node needs to know. Asks the cluster to be added if this node is to join one.
-fn node_config(config: &Config, addresses: &Addresses, runtime: &Runtime) -> Result<NodeConfig, Failure> {
+fn node_config(
+    config: &Config,
+    addresses: &Addresses,
+    security: &PeerSecurity,
+    runtime: &Runtime,
+) -> Result<NodeConfig, Failure> {
     let existing = existing_identity(&config.data_dir).map_err(|error| start_failure(config, &error))?;
     Ok(NodeConfig {
         name: config.name.clone(),
         data_dir: config.data_dir.clone(),
         client_urls: addresses.client_urls.clone(),
-        bootstrap: bootstrap(config, addresses, existing.as_ref(), runtime)?,
+        bootstrap: bootstrap(config, addresses, existing.as_ref(), security, runtime)?,
         heartbeat: config.heartbeat,
         election_timeout: config.election_timeout,
         request_timeout: config.request_timeout,
-        limits: NodeLimits { proposals_waiting: config.max_proposals_waiting, ..NodeLimits::default() },
+        limits: NodeLimits {
+            proposals_waiting: config.max_proposals_waiting,
+            catch_up_entries: config.service.catch_up_entries,
+            ..NodeLimits::default()
+        },
     })
 }
 
@@ -94,19 +122,26 @@ fn bootstrap(
     config: &Config,
     addresses: &Addresses,
     existing: Option<&Identity>,
+    security: &PeerSecurity,
     runtime: &Runtime,
 ) -> Result<Bootstrap, Failure> {
     let founders = match (&config.origin, existing) {
-        (Origin::Join(_), Some(Identity { cluster, node, first_members, .. })) => {
+        (Origin::Join(_) | Origin::Added { .. }, Some(Identity { cluster, node, first_members, .. })) => {
             return Ok(Bootstrap::Join { cluster: *cluster, node: *node, members: first_members.clone() });
         }
         (Origin::Join(urls), None) => {
             let joined = runtime.block_on(membership::join(urls, &addresses.peer_address))?;
             return Ok(Bootstrap::Join { cluster: joined.cluster, node: joined.node, members: joined.members });
         }
+        (Origin::Added { own, others }, None) => {
+            let finding = added::become_added(&*security.connector, &config.data_dir, own, others);
+            let joined = runtime.block_on(finding)?;
+            return Ok(Bootstrap::Join { cluster: joined.cluster, node: joined.node, members: joined.members });
+        }
         (Origin::Founders(founders), _) => founders.clone(),
         (Origin::Alone, _) => {
-            vec![Founder { name: config.name.clone(), peer_address: addresses.peer_address.clone() }]
+            let (name, peer_address) = (config.name.clone(), addresses.peer_address.clone());
+            vec![Founder { name, peer_address, more_addresses: Vec::new() }]
         }
     };
     let founding = Founding::derive(&config.cluster_token, &founders);
@@ -149,16 +184,26 @@ async fn serve(
     options: &Options,
     addresses: &Addresses,
     node: Node,
-    clients: Vec<TcpListener>,
-    admin: TcpListener,
-) -> Result<(), Failure> {
+    ports: OpenPorts,
+) -> Result<Option<i32>, Failure> {
     let mut signals = Signals::listen()?;
     let (stop, stopping) = watch::channel(false);
-    let coordinator = node.coordinator();
+    let quota = config.service.quota;
+    let guarded = Guarded::new(node.coordinator(), quota);
+    let measured = Box::new(node.measured());
+    let metrics = Arc::new(Sources { node: guarded.clone(), measured, quota, calls: OnceLock::new() });
+    let coordinator: Arc<dyn Coordinator> = guarded.clone();
     let id = node.identity().node;
     let mut serving = JoinSet::new();
-    serve_etcd(config, &coordinator, clients, &stopping, &mut serving)?;
-    serve_admin(config, &coordinator, admin, &stopping, &mut serving)?;
+    serve_etcd(config, &coordinator, &metrics, ports.clients, &stopping, &mut serving)?;
+    let (name, told) = (config.name.as_str().into(), metrics.clone());
+    let admin = Admin { coordinator: coordinator.clone(), name, metrics: Arc::new(move || told.text()) };
+    if let Some(listener) = ports.admin {
+        serve_http(admin::router(admin.clone()), listener, &stopping, &mut serving)?;
+    }
+    for listener in ports.metrics {
+        serve_http(admin::metrics_router(admin.clone()), listener, &stopping, &mut serving)?;
+    }
 
     let publishing = membership::publish(coordinator.clone(), id, config.name.clone(), addresses.client_urls.clone());
     let mut background = JoinSet::new();
@@ -168,13 +213,17 @@ async fn serve(
         publishing.await;
         announcing.await;
     });
+    background.spawn(guarded.watch_over());
+    if let Some(retention) = config.service.retention {
+        background.spawn(auto_compaction::run(coordinator.clone(), retention));
+    }
     if let Origin::Join(urls) = &config.origin {
         background.spawn(membership::seek_promotion(coordinator.clone(), urls.clone(), id));
     }
 
     let ended = tokio::select! {
-        () = signals.next() => Ended::Asked,
-        () = stdin_end(), if options.stop_when_stdin_ends => Ended::Asked,
+        signal = signals.next_number() => Ended::Asked(Some(signal)),
+        () = stdin_end(), if options.stop_when_stdin_ends => Ended::Asked(None),
         reason = node.stopped() => Ended::ByItself(reason),
     };
     background.abort_all();
@@ -184,9 +233,9 @@ async fn serve(
         () = take_apart(node, serving) => {}
     }
     match ended {
-        Ended::Asked => {
+        Ended::Asked(signal) => {
             tracing::info!("stopped");
-            Ok(())
+            Ok(signal)
         }
         Ended::ByItself(reason) => Err(stopped_by_itself(config, &reason)),
     }
@@ -227,17 +276,21 @@ fn advice(config: &Config, reason: &StopReason) -> String {
 fn serve_etcd(
     config: &Config,
     coordinator: &Arc<dyn Coordinator>,
+    sources: &Arc<Sources>,
     listeners: Vec<TcpListener>,
     stopping: &watch::Receiver<bool>,
     serving: &mut JoinSet<()>,
 ) -> Result<(), Failure> {
-    let scraped = coordinator.clone();
-    let metrics = Some(MetricsText::new(move || metrics::exposition(&scraped.status())));
+    let scraped = sources.clone();
+    let metrics = Some(MetricsText::new(move || scraped.text()));
     let face = EtcdFace::new(coordinator.clone(), FaceConfig { metrics, ..face_config(config) });
-    for listener in listeners {
+    sources.calls.get_or_init(|| face.counts());
+    let acceptor = tls::for_clients(&config.tls)?;
+    for (listener, listen) in listeners.into_iter().zip(&config.client_listen) {
         let listener = tokio_listener(listener)?;
         let (face, stop) = (face.clone(), stopped(stopping.clone()));
-        serving.spawn(tidelock_face_etcd::serve(listener, face, stop));
+        let acceptor = acceptor.clone().filter(|_| listen.tls);
+        serving.spawn(tidelock_face_etcd::serve(listener, face, acceptor, stop));
     }
     Ok(())
 }
@@ -251,24 +304,37 @@ fn face_config(config: &Config) -> FaceConfig {
         txn_ops: config.max_txn_ops,
         lease_ttl_min_s: u32::try_from(ttl_min).unwrap_or(u32::MAX),
         watchers_per_stream: config.max_watchers_per_stream,
-        ..defaults.limits
+        learners_max: config.service.max_learners,
     };
-    FaceConfig { limits, leader_grace: config.election_timeout * 3, ..defaults }
+    let service = &config.service;
+    FaceConfig {
+        limits,
+        leader_grace: config.election_timeout * 3,
+        scratch_dir: config.data_dir.clone(),
+        progress_interval: service.progress_interval,
+        streams_per_connection: service.max_streams_per_connection,
+        ping_after: service.ping_after,
+        ping_timeout: service.ping_timeout,
+        quota_bytes: service.quota.told(),
+        time_calls: service.extensive_metrics,
+        token: service.token.0.clone(),
+        bcrypt_cost: service.bcrypt_cost,
+        ..defaults
+    }
 }
 
-fn serve_admin(
-    config: &Config,
-    coordinator: &Arc<dyn Coordinator>,
+/// Serves the admin address, or part of what it has.
+fn serve_http(
+    routes: axum::Router,
     listener: TcpListener,
     stopping: &watch::Receiver<bool>,
     serving: &mut JoinSet<()>,
 ) -> Result<(), Failure> {
-    let routes = admin::router(Admin { coordinator: coordinator.clone(), name: config.name.as_str().into() });
     let listener = tokio_listener(listener)?;
     let stop = stopped(stopping.clone());
     serving.spawn(async move {
         if let Err(error) = axum::serve(listener, routes).with_graceful_shutdown(stop).await {
-            tracing::error!(%error, "serving the admin address ended");
+            tracing::error!(%error, "serving an address for administration or metrics ended");
         }
     });
     Ok(())

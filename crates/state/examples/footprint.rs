@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use tidelock_model::{
-    Batch, Command, Key, KeyRange, LeaseId, LogTime, NodeId, Op, Origin, Proposal, PutLease, PutOp, PutValue, Query,
-    RangeOp, Revision, Space, Term,
+    Batch, Caller, Command, Key, KeyRange, LeaseId, LogTime, NodeId, Op, Origin, Proposal, PutLease, PutOp, PutValue,
+    Query, RangeOp, Revision, Space, Term,
 };
 use tidelock_state::{State, StateLoader};
 
@@ -46,7 +46,8 @@ fn put_all(state: &mut State, name: &str, keys: &[Key]) {
             want_previous: false,
         };
         let origin = Origin { node: NodeId(1), boot: 1, number: state.applied().0 + 1 };
-        let proposals = vec![Proposal { origin, request: None, command: Command::Write(Op::Put(put)) }];
+        let proposals =
+            vec![Proposal { origin, request: None, caller: Caller::Internal, command: Command::Write(Op::Put(put)) }];
         state.apply(state.applied().next(), Term(1), Batch { at: LogTime(1), proposals });
     }
     println!("{name}: {} ns per put", (processor_time() - began).as_nanos() / u128::from(KEYS));
@@ -65,7 +66,7 @@ fn main() {
     let revision = state.revision();
     let compact = Command::Compact { revision };
     let origin = Origin { node: NodeId(2), boot: 1, number: 1 };
-    let proposals = vec![Proposal { origin, request: None, command: compact }];
+    let proposals = vec![Proposal { origin, request: None, caller: Caller::Internal, command: compact }];
     state.apply(state.applied().next(), Term(1), Batch { at: LogTime(1), proposals });
     while state.sweep(1_000, Revision(u64::MAX)) {}
     println!("sweep of {KEYS} versions: {:?}", processor_time() - began);

@@ -92,11 +92,18 @@ impl State {
     }
 
     fn apply_proposal(&mut self, term: Term, proposal: Proposal, effects: &mut Effects) -> Applied {
-        let Proposal { origin, request, command } = proposal;
+        let Proposal { origin, request, caller, command } = proposal;
         if !self.requests.admit(origin, self.applied) && !tidelock_model::planted!(ResentProposalDoneTwice) {
             let result = Err(Refusal::CARRIED_OUT_ALREADY);
             let outcome = Outcome { revision: self.revision, index: self.applied, result };
             return Applied { origin, outcome, duplicate: true };
+        }
+        // Before an earlier answer is repeated, too: it may tell what the caller may not know any more.
+        if let Err(refusal) = self.authorise(&caller, |needs| command.needs(needs))
+            && !tidelock_model::planted!(ApplyAsksNobody)
+        {
+            let outcome = Outcome { revision: self.revision, index: self.applied, result: Err(refusal.into()) };
+            return Applied { origin, outcome, duplicate: false };
         }
         if let Some(outcome) = request.and_then(|request| self.requests.remembered(request)) {
             return Applied { origin, outcome: outcome.clone(), duplicate: false };
@@ -129,6 +136,7 @@ impl State {
                 Ok(Answer::Done)
             }
             Command::SetAlarm { alarm, raised } => self.set_alarm(alarm, raised),
+            Command::Auth(command) => self.change_auth(command),
         }
     }
 
@@ -142,7 +150,9 @@ impl State {
             Command::Write(_) | Command::Compact { .. } | Command::LeaseGrant { .. } | Command::LeaseRevoke { .. } => {
                 true
             }
-            Command::LeaseExpire { .. } | Command::PublishMember(_) | Command::SetAlarm { .. } => false,
+            Command::LeaseExpire { .. } | Command::PublishMember(_) | Command::SetAlarm { .. } | Command::Auth(_) => {
+                false
+            }
         };
         if changes_data && self.alarms.any(AlarmKind::Corrupt) {
             return Err(Refusal::Corrupt);

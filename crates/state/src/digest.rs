@@ -86,6 +86,9 @@ impl State {
         if !self.alarms.is_empty() {
             self.alarms.encode(&mut bytes);
         }
+        if !self.auth.is_untouched() {
+            self.auth.encode(&mut bytes);
+        }
         xxh3_128(&bytes)
     }
 

@@ -19,6 +19,8 @@
 //! Whether a revision may be read is for the callers to check against `compacted`; presence here
 //! means nothing, since sweeping runs behind compaction.
 
+mod in_order;
+
 use std::cmp::Ordering;
 use std::iter::Peekable;
 

@@ -1,7 +1,7 @@
 //! The replicated machine, pure: committed entries in, outcomes and events out.
 //!
 //! [`State`] is what every replica holds and agrees on: one multi-version keyspace with one revision
-//! counter, the leases that own keys, the members, the alarms, and what is needed to carry out every request
+//! counter, the leases that own keys, the members, the alarms, users and roles, and what is needed to carry out every request
 //! once. It reads no clock, draws no random number, performs no IO and starts no thread; the same
 //! entries give the same state, digest included, on every machine (R5).
 //!
@@ -10,13 +10,16 @@
 //!
 //! Where to look: `apply` (what a command does), `txn` (transactions), `keyspace` (versions and how
 //! they are found), `history` (watching and compaction), `lease`, `requests` (exactly once), `read`,
-//! `snapshot`, `digest`; `tree` is the ordered set all of them stand on. Not here: when leases
-//! expire, who may do what, and anything about a wire protocol.
+//! `auth` (who may do what), `snapshot`, `digest`; `tree` is the ordered set all of them stand on. Not here: when leases
+//! expire, and anything about a wire protocol.
 
 mod apply;
+mod auth;
 mod change;
+mod copy;
 mod digest;
 mod history;
+mod import;
 mod keyspace;
 mod lease;
 mod load;
@@ -32,10 +35,14 @@ mod testing;
 mod tree;
 mod txn;
 
-use tidelock_model::{Alarms, Key, LeaseId, LogIndex, LogTime, Member, Members, Revision};
+use std::sync::Arc;
+
+use tidelock_model::{Alarms, Auth, Key, LeaseId, LogIndex, LogTime, Member, Members, Revision};
 
 pub use apply::{Applied, Effects, LeaseChange};
+pub use copy::{ChangePosition, ChangesPage};
 pub use history::{Changes, EventsPage};
+pub use import::{ImportError, Imported, StateImport};
 pub use lease::Lease;
 pub use load::{LoadError, StateLoader};
 pub use read::RangePage;
@@ -59,6 +66,7 @@ pub struct State {
     clock: LogTime,
     members: Members,
     alarms: Alarms,
+    auth: Arc<Auth>,
     keyspace: Keyspace,
     leases: Leases,
     requests: Requests,
@@ -77,6 +85,7 @@ impl State {
             clock: LogTime(0),
             members: Members::default(),
             alarms: Alarms::default(),
+            auth: Arc::default(),
             keyspace: Keyspace::new(),
             leases: Leases::new(),
             requests: Requests::new(),

@@ -4,8 +4,12 @@
 //! is trusted: bytes that do not decode, keys or versions out of order, numbers that cannot be, and a
 //! state whose digest differs from the head's are errors, and memory grows only with the input.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
-use tidelock_model::{Alarms, DecodeError, KeyValue, LeaseId, LogIndex, LogTime, Members, Reader, Revision, Wire};
+use tidelock_model::{
+    Alarms, Auth, DecodeError, KeyValue, LeaseId, LogIndex, LogTime, Members, Reader, Revision, Wire,
+};
 
 use crate::State;
 use crate::lease::Lease;
@@ -41,7 +45,7 @@ pub enum LoadError {
 }
 
 /// Counters beyond this were never counted up to; letting them in would overflow later.
-const NUMBER_MAX: u64 = i64::MAX as u64;
+pub(crate) const NUMBER_MAX: u64 = i64::MAX as u64;
 
 /// Builds a [`State`] from a snapshot's head and pages.
 pub struct StateLoader {
@@ -82,6 +86,9 @@ impl StateLoader {
         state.requests = Requests::decode(&mut input)?;
         if version >= 2 {
             state.alarms = Alarms::decode(&mut input)?;
+        }
+        if version >= 3 {
+            state.auth = Arc::new(Auth::decode(&mut input)?);
         }
         input.finish()?;
         if state.compacted > state.revision || state.revision < Revision::FIRST {
@@ -228,7 +235,7 @@ mod tests {
         let pages = pages(&machine.state, &head, usize::MAX);
         assert_eq!(pages, [[2, 0x10, b'k', 2, 0, 1, 2, 0, 1, b'v']]);
         let digest = machine.state.digest().to_le_bytes();
-        let mut expected = vec![2, 1, 2, 0, 10];
+        let mut expected = vec![3, 1, 2, 0, 10];
         expected.extend_from_slice(&digest);
         // One key; no members, none removed; no leases; one origin: node, boot, no other boot, highest,
         // last heard, and 2048 bytes of window with number 1 in it; no remembered requests.
@@ -237,11 +244,17 @@ mod tests {
         expected.push(0);
         // No alarms: what version 2 added.
         expected.push(0);
+        // Nothing is checked, revision 1, no secret, no users, no roles: what version 3 added.
+        let without_auth = expected.len();
+        expected.extend_from_slice(&[0, 1]);
+        expected.extend_from_slice(&[0; 32 + 2]);
         assert_eq!(head.bytes, expected);
-        expected.pop();
-        expected[0] = 1;
-        let version_1 = SnapshotHead { bytes: expected, ..head };
-        assert_eq!(load(&version_1, pages).unwrap().digest(), machine.state.digest());
+        for (version, length) in [(2, without_auth), (1, without_auth - 1)] {
+            expected.truncate(length);
+            expected[0] = version;
+            let older = SnapshotHead { bytes: expected.clone(), ..head.clone() };
+            assert_eq!(load(&older, pages.clone()).unwrap().digest(), machine.state.digest());
+        }
         let pinned = 49_006_668_418_093_372_190_168_907_123_473_963_371;
         assert_eq!(machine.state.digest(), pinned, "the digest is compared between versions of the program");
     }

@@ -44,8 +44,10 @@ impl Oracle {
 
     fn attempt(&mut self, index: LogIndex, term: Term, command: &Command) -> Result<Answer, Refusal> {
         let (before, next) = (self.clone(), self.revision.next());
-        let by_itself =
-            matches!(command, Command::LeaseExpire { .. } | Command::PublishMember(_) | Command::SetAlarm { .. });
+        let by_itself = matches!(
+            command,
+            Command::LeaseExpire { .. } | Command::PublishMember(_) | Command::SetAlarm { .. } | Command::Auth(_)
+        );
         match command {
             _ if !by_itself && self.alarms.any(AlarmKind::Corrupt) => return Err(Refusal::Corrupt),
             Command::LeaseGrant { .. } if self.alarms.any(AlarmKind::NoSpace) => return Err(Refusal::NoSpace),
@@ -85,7 +87,8 @@ impl Oracle {
                 let meant = leases.iter().filter(|expiry| is_meant(&expiry.id, expiry.granted_at));
                 self.end(&meant.map(|expiry| expiry.id).collect::<Vec<_>>());
             }
-            Command::PublishMember(_) => {}
+            // Users and roles have an oracle of their own, in `auth`.
+            Command::PublishMember(_) | Command::Auth(_) => {}
         }
         Ok(Answer::Done)
     }
@@ -134,6 +137,9 @@ impl Oracle {
                 Ok(OpAnswer::Delete { deleted, previous: if delete.want_previous { found } else { vec![] } })
             }
             Op::Range(range) => {
+                if let Some(at) = range.at.filter(|at| *at < Revision::FIRST) {
+                    return Err(Refusal::Compacted { asked: at, oldest: self.compacted });
+                }
                 if let Some(at) = range.at {
                     before.check(at)?;
                 }

@@ -5,7 +5,7 @@ use proptest::collection::vec;
 use proptest::option;
 use proptest::prelude::*;
 use tidelock_model::{
-    Alarm, AlarmKind, Alarms, Batch, Command, Compare, CompareResult, CompareTarget, DeleteOp, Key, KeyRange,
+    Alarm, AlarmKind, Alarms, Batch, Caller, Command, Compare, CompareResult, CompareTarget, DeleteOp, Key, KeyRange,
     LeaseExpiry, LeaseId, LogIndex, LogTime, Member, MemberRole, NodeId, Op, Origin, Projection, Proposal, PutLease,
     PutOp, PutValue, Query, QueryAnswer, RangeOp, RequestId, Revision, RevisionBounds, Sort, SortBy, Space, Term, Txn,
 };
@@ -413,6 +413,7 @@ proptest! {
             let proposals = commands.into_iter().map(|(command, number, boot, client)| Proposal {
                 origin: Origin { node: NodeId(number % 3), boot, number },
                 request: (client > 0).then_some(RequestId { client, number }),
+                caller: Caller::Internal,
                 command,
             });
             let batch = Batch { at: LogTime(at), proposals: proposals.collect() };

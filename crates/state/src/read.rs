@@ -6,8 +6,10 @@
 //! first page checks the revision; while later ones are read compaction may overtake it, and sweeping
 //! must be held back at that revision ([`State::sweep`]).
 
+use std::sync::Arc;
+
 use tidelock_model::{
-    Key, KeyRange, KeyValue, OpAnswer, PageQuery, Projection, Query, QueryAnswer, RangeAnswer, RangeOp, Record,
+    Caller, Key, KeyRange, KeyValue, OpAnswer, PageQuery, Projection, Query, QueryAnswer, RangeAnswer, RangeOp, Record,
     Refusal, Revision, RevisionBounds, SortBy,
 };
 
@@ -23,6 +25,12 @@ pub struct RangePage {
 }
 
 impl State {
+    /// Answers a query from the state as it is, if `caller` may ask.
+    pub fn read_as(&self, caller: &Caller, query: &Query) -> Result<QueryAnswer, Refusal> {
+        self.authorise(caller, |needs| query.needs(needs))?;
+        self.read(query)
+    }
+
     /// Answers a query from the state as it is.
     pub fn read(&self, query: &Query) -> Result<QueryAnswer, Refusal> {
         let revision = self.revision;
@@ -44,6 +52,7 @@ impl State {
                 let RangePage { items, next } = self.read_page(page)?;
                 QueryAnswer::Page { revision, items, next }
             }
+            Query::Auth(_) => QueryAnswer::Auth { revision, auth: Arc::clone(&self.auth) },
             Query::Alarms => QueryAnswer::Alarms { revision, alarms: self.alarms.iter().collect() },
         })
     }

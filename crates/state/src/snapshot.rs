@@ -1,13 +1,13 @@
 //! Writing the state out, as of one moment, while it goes on changing.
 //!
 //! The head holds all that is small and changes without a revision: members, leases, requests, alarms,
-//! the numbers. The pages hold every version of every key up to the head's revision, in key order; since
+//! users and roles, the numbers. The pages hold every version of every key up to the head's revision, in key order; since
 //! versions never change they can be read later, a page at a time, as long as sweeping is held back at
 //! [`SnapshotHead::keep_from`]. `load` puts both together again.
 //!
 //! ```text
-//! head = version:1 (currently 2)  applied  revision  compacted  clock  digest:16  keys  members
-//!        leases:count (id ttl granted_at)*  requests  alarms (since version 2)
+//! head = version:1 (currently 3)  applied  revision  compacted  clock  digest:16  keys  members
+//!        leases:count (id ttl granted_at)*  requests  alarms (since version 2)  auth (since version 3)
 //! page = (key record)*      ascending by key and position
 //! ```
 //!
@@ -20,7 +20,7 @@ use crate::State;
 use crate::keyspace::{POSITION_END, Position};
 
 /// First byte of a head.
-pub(crate) const HEAD_VERSION: u8 = 2;
+pub(crate) const HEAD_VERSION: u8 = 3;
 
 /// What a snapshot begins with, and what must be known to go on with it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -80,6 +80,7 @@ impl State {
             self.requests.encode(out);
         }
         self.alarms.encode(out);
+        self.auth.encode(out);
         let index = LogIndex(self.applied.0 + ahead);
         SnapshotHead { index, revision: self.revision, keep_from: self.compacted, bytes }
     }

@@ -3,9 +3,9 @@
 
 use bytes::Bytes;
 use tidelock_model::{
-    Batch, Command, Compare, CompareResult, CompareTarget, DeleteOp, Key, KeyRange, KeyValue, LeaseId, LogTime, NodeId,
-    Op, OpAnswer, Origin, Outcome, Proposal, PutLease, PutOp, PutValue, Query, QueryAnswer, RangeAnswer, RangeOp,
-    Refusal, Revision, Space, Term, Txn,
+    Batch, Caller, Command, Compare, CompareResult, CompareTarget, DeleteOp, Key, KeyRange, KeyValue, LeaseId, LogTime,
+    NodeId, Op, OpAnswer, Origin, Outcome, Proposal, PutLease, PutOp, PutValue, Query, QueryAnswer, RangeAnswer,
+    RangeOp, Refusal, Revision, Space, Term, Txn,
 };
 
 use crate::{Effects, SnapshotHead, State, StateLoader};
@@ -63,7 +63,7 @@ pub(crate) fn all_of(ops: Vec<Op>) -> Op {
 }
 
 pub(crate) fn proposal(number: u64, command: Command) -> Proposal {
-    Proposal { origin: Origin { node: NodeId(1), boot: 1, number }, request: None, command }
+    Proposal { origin: Origin { node: NodeId(1), boot: 1, number }, request: None, caller: Caller::Internal, command }
 }
 
 /// The values of a range answer, with their keys' names.
@@ -105,6 +105,13 @@ impl Machine {
 
     pub(crate) fn command(&mut self, command: Command) -> Outcome {
         self.commands(vec![command]).applied.remove(0).outcome
+    }
+
+    /// Applies an entry of a command by someone.
+    pub(crate) fn command_by(&mut self, caller: Caller, command: Command) -> Outcome {
+        self.number += 1;
+        let proposal = Proposal { caller, ..proposal(self.number, command) };
+        self.entry(vec![proposal]).applied.remove(0).outcome
     }
 
     /// Carries out an operation that must succeed.

@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use tidelock_model::limits::{KEY_BYTES_MAX, TXN_DEPTH_MAX, VALUE_BYTES_MAX};
 use tidelock_model::{
     Compare, CompareResult, CompareTarget, DeleteOp, Event, Key, KeyRange, KeyValue, Op, OpAnswer, PutLease, PutOp,
-    PutValue, RangeOp, Refusal, Txn,
+    PutValue, RangeOp, Refusal, Revision, Txn,
 };
 
 use crate::State;
@@ -111,7 +111,12 @@ impl State {
     }
 
     fn check_range(&self, range: &RangeOp) -> Result<(), Refusal> {
-        range.at.map_or(Ok(()), |at| self.check_readable(at))
+        match range.at {
+            // No revision is before the first: whoever asks for one is told that it is gone.
+            Some(at) if at < Revision::FIRST => Err(Refusal::Compacted { asked: at, oldest: self.compacted }),
+            Some(at) => self.check_readable(at),
+            None => Ok(()),
+        }
     }
 
     /// Whether a condition holds for every key in its range. A range without keys compares like one
@@ -302,6 +307,8 @@ mod tests {
         let future = Op::Range(range_at(3));
         let refusal = Refusal::FutureRevision { asked: Revision(3), now: Revision(2) };
         assert_eq!(machine.refused(all_of(vec![put("b", "2"), future])), refusal);
+        let never = machine.refused(all_of(vec![put("b", "2"), Op::Range(range_at(0))]));
+        assert!(matches!(never, Refusal::Compacted { asked: Revision(0), .. }), "{never:?}");
         assert_eq!(machine.pairs_at(2), [("a".to_owned(), "1".to_owned())]);
     }
 

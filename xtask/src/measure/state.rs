@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use clap::Args;
 use tidelock_model::{
-    Batch, Command, Key, KeyRange, LeaseId, LogIndex, LogTime, NodeId, Op, Origin, Projection, Proposal, PutLease,
-    PutOp, PutValue, Query, RangeOp, Revision, Space, Term, Wire,
+    Batch, Caller, Command, Key, KeyRange, LeaseId, LogIndex, LogTime, NodeId, Op, Origin, Projection, Proposal,
+    PutLease, PutOp, PutValue, Query, RangeOp, Revision, Space, Term, Wire,
 };
 use tidelock_state::State;
 
@@ -64,7 +64,7 @@ impl Store {
         for command in commands {
             self.commands += 1;
             let origin = Origin { node: NodeId(1), boot: 1, number: self.commands };
-            proposals.push(Proposal { origin, request: None, command });
+            proposals.push(Proposal { origin, request: None, caller: Caller::Internal, command });
             if proposals.len() as u64 == COMMANDS_PER_ENTRY {
                 self.apply_entry(std::mem::take(&mut proposals));
             }

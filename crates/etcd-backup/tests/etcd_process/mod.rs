@@ -89,6 +89,11 @@ impl Etcd {
         output_of(self.command(arguments), input)
     }
 
+    /// Where clients reach it.
+    pub(crate) fn endpoint(&self) -> &str {
+        &self.endpoint
+    }
+
     /// All keys as of a revision.
     pub(crate) fn keys(&self, revision: i64) -> Vec<PrintedKey> {
         let revision = format!("--rev={revision}");

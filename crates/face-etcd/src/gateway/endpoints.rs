@@ -8,7 +8,7 @@ use http::request::Parts;
 use http::{HeaderValue, Method, Response, StatusCode};
 use tidelock_coordinator::{Consistency, Role};
 use tidelock_etcd_api::etcdserverpb::AlarmType;
-use tidelock_model::{Key, KeyRange, Projection, Query, RangeOp, Space};
+use tidelock_model::{Caller, Key, KeyRange, Projection, Query, RangeOp, Space};
 use tonic::body::Body;
 
 use super::refusal::JSON;
@@ -70,7 +70,7 @@ impl Check {
 async fn read(services: &Services, consistency: Consistency) -> Result<(), FaceError> {
     let range = KeyRange::single(Key::new(Space::User, b"health"));
     let query = Query::Range(RangeOp { projection: Projection::CountOnly, ..RangeOp::all(range) });
-    services.read(query, consistency).await.map(drop)
+    services.read(&Caller::Internal, query, consistency).await.map(drop)
 }
 
 /// Answers anything that is not a call.
@@ -109,7 +109,13 @@ pub(super) async fn answer(face: &EtcdFace, request: &Parts) -> Response<Body> {
     }
     match root {
         "version" => version(),
-        "health" => health(services, query).await,
+        "health" => {
+            let answer = health(services, query).await;
+            let counts = &face.0.counts;
+            let counter = if answer.status().is_success() { &counts.health_successes } else { &counts.health_failures };
+            counter.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+            answer
+        }
         "metrics" => metrics(face),
         _ => checked(services, &checks, flag(query, "verbose")).await,
     }
@@ -140,7 +146,9 @@ async fn health(services: &Services, query: &str) -> Response<Body> {
 
 async fn illness(services: &Services, query: &str) -> Option<String> {
     let status = services.coordinator.status();
-    for alarm in alarms(&status) {
+    // What cannot be read now is told below, in other words.
+    let raised = services.raised_alarms(&Caller::Internal, &status, Consistency::Local).await;
+    for alarm in raised.unwrap_or_default() {
         let name = AlarmType::try_from(alarm.alarm).map_or("UNKNOWN", |alarm| alarm.as_str_name());
         if !values(query, "exclude").any(|excluded| excluded == name) {
             return Some(format!("ALARM {name}"));

@@ -42,7 +42,7 @@ async fn served(config: FaceConfig) -> Served {
     let address = listener.local_addr().unwrap().to_string();
     let face = EtcdFace::new(double.clone(), config);
     let (stop, stopped) = oneshot::channel();
-    tokio::spawn(serve(listener, face, async { drop(stopped.await) }));
+    tokio::spawn(serve(listener, face, None, async { drop(stopped.await) }));
     Served { double, address, stop: Some(stop) }
 }
 

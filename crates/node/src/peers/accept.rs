@@ -10,6 +10,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::timeout;
 
 use super::claims::Claim;
+use super::enquiry;
 use super::frame::{BrokenLink, FrameReader, FrameWriter};
 use super::handshake::{HANDSHAKE_BYTES_MAX, HandshakeError, Hello, Purpose};
 use super::link::{listen, pulses, pulsing};
@@ -44,8 +45,9 @@ pub(super) async fn run(shared: Arc<Shared>, listener: TcpListener) {
 /// One accepted connection, from its handshake to its end.
 async fn serve(shared: Arc<Shared>, tcp: TcpStream, from: SocketAddr, permit: OwnedSemaphorePermit) {
     let (hello, stream, reader) = match timeout(shared.config.limits.handshake, shake_hands(&shared, tcp)).await {
-        Ok(Ok((hello, Ok(_version), stream, reader))) => (hello, stream, reader),
-        Ok(Ok((hello, Err(reason), ..))) => return shared.turn_away(from, Some(&hello), reason),
+        Ok(Ok(None)) => return,
+        Ok(Ok(Some((hello, Ok(_version), stream, reader)))) => (hello, stream, reader),
+        Ok(Ok(Some((hello, Err(reason), ..)))) => return shared.turn_away(from, Some(&hello), reason),
         Ok(Err(error)) => return shared.turn_away(from, None, error.to_string()),
         Err(_) => return shared.turn_away(from, None, "no handshake in time".into()),
     };
@@ -75,14 +77,23 @@ async fn serve(shared: Arc<Shared>, tcp: TcpStream, from: SocketAddr, permit: Ow
 
 type Shaken = (Hello, Result<u32, String>, Box<dyn PeerStream>, FrameReader);
 
-async fn shake_hands(shared: &Shared, tcp: TcpStream) -> Result<Shaken, HandshakeError> {
+/// `None`: somebody only asked who is in the cluster, and was told.
+async fn shake_hands(shared: &Shared, tcp: TcpStream) -> Result<Option<Shaken>, HandshakeError> {
     tcp.set_nodelay(true).map_err(BrokenLink::from)?;
     let mut stream = shared.config.acceptor.secure(tcp).await.map_err(BrokenLink::from)?;
     let mut reader = FrameReader::new(HANDSHAKE_BYTES_MAX);
     let mut writer = FrameWriter::new(shared.config.limits.handshake, HANDSHAKE_BYTES_MAX);
+    let first = reader.read(&mut *stream).await?;
+    if enquiry::is_question(&first) {
+        let answer = enquiry::answer(shared.config.cluster, shared.config.node, &shared.inbound.members());
+        let mut writer = FrameWriter::new(shared.config.limits.handshake, answer.len());
+        writer.push(&[], answer)?;
+        writer.flush(&mut *stream).await?;
+        return Ok(None);
+    }
     let admits = |node, disk| shared.inbound.admits(node, disk);
-    let (hello, verdict) = shared.identity.answer(&mut *stream, &mut reader, &mut writer, admits).await?;
-    Ok((hello, verdict, stream, reader))
+    let (hello, verdict) = shared.identity.answer(&mut *stream, &first, &mut writer, admits).await?;
+    Ok(Some((hello, verdict, stream, reader)))
 }
 
 /// Reads and delivers until the connection breaks (an error) or no longer counts.

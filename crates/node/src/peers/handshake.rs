@@ -222,16 +222,16 @@ impl Identity {
         }
     }
 
-    /// Accepts: takes the hello, judges it and answers. Returns the hello, with our verdict: the
+    /// Accepts: takes the first frame, which must be a hello, judges it and answers. Returns the hello, with our verdict: the
     /// version agreed on, or the reason we gave.
     pub(super) async fn answer(
         &self,
         stream: &mut dyn PeerStream,
-        reader: &mut FrameReader,
+        first: &Bytes,
         writer: &mut FrameWriter,
         admits: impl FnOnce(NodeId, u64) -> Result<(), String>,
     ) -> Result<(Hello, Result<u32, String>), HandshakeError> {
-        let hello = Hello::decode(&reader.read(stream).await?)?;
+        let hello = Hello::decode(first)?;
         let verdict = self.judge(&hello, admits);
         let answer = match &verdict {
             Ok(version) => Answer::Accepted { version: *version, cluster: self.cluster, node: self.node },

@@ -5,7 +5,7 @@
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -34,6 +34,8 @@ pub(super) struct Link {
     pub(super) addresses: watch::Sender<Addresses>,
     /// Whether a snapshot is on its way to this peer.
     pub(super) snapshot_busy: AtomicBool,
+    /// Bytes of frames written to the peer.
+    pub(super) written: AtomicU64,
     /// Whether the peer ever accepted our greeting.
     pub(super) accepted: AtomicBool,
     /// The peer is known to be up: do not wait out the pause.
@@ -49,6 +51,7 @@ impl Link {
             outbox: Outbox::new(limits.queue_frames, limits.queue_bytes),
             addresses: watch::Sender::new(Some(addresses)),
             snapshot_busy: AtomicBool::new(false),
+            written: AtomicU64::new(0),
             accepted: AtomicBool::new(false),
             retry_now: Notify::new(),
             problem: Mutex::new(None),
@@ -148,10 +151,12 @@ impl Link {
                 }
                 () = self.outbox.wait() => {
                     self.outbox.take(&mut batch);
+                    let bytes: usize = batch.iter().map(bytes::Bytes::len).sum();
                     for frame in batch.drain(..) {
                         writer.push(&[], frame)?;
                     }
                     writer.flush(&mut *stream).await?;
+                    self.written.fetch_add(bytes as u64, Ordering::Relaxed);
                 }
             }
         }

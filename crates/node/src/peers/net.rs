@@ -180,6 +180,13 @@ impl PeerNet {
         })
     }
 
+    /// Bytes written to each peer and frames lost on the way there, since it was set.
+    #[must_use]
+    pub fn written(&self) -> Vec<(NodeId, u64, u64)> {
+        let links = self.0.0.links.read();
+        links.iter().map(|(peer, link)| (*peer, link.written.load(Ordering::Relaxed), link.outbox.dropped())).collect()
+    }
+
     /// The last connection this node refused, for whoever asks why a member cannot join.
     #[must_use]
     pub fn last_turned_away(&self) -> Option<TurnedAway> {

@@ -1,9 +1,11 @@
 //! The seam for encryption: what turns a TCP connection into the stream the links talk over.
 //!
-//! Only plain TCP exists. An encrypting implementation does its own handshake in `secure`, within
-//! the deadline of ours; to bind a node id to a certificate it would have to return the id as well.
+//! Plain TCP is the implementation here; the server brings the one with TLS, so that this crate need not know
+//! of certificates. An encrypting one does its own handshake in `secure`, within the deadline of ours. Nothing
+//! binds a node id to a certificate: whoever has one that is let in may say he is any member, as in etcd.
 
 use std::io;
+use std::sync::Arc;
 
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
@@ -25,6 +27,23 @@ pub trait Connector: Send + Sync {
 pub trait Acceptor: Send + Sync {
     /// Secures a connection just accepted.
     fn secure(&self, tcp: TcpStream) -> Awaiting<'_, io::Result<Box<dyn PeerStream>>>;
+}
+
+/// How connections between members are secured, in both directions.
+#[derive(Clone)]
+pub struct PeerSecurity {
+    /// Those this node opens.
+    pub connector: Arc<dyn Connector>,
+    /// Those it takes.
+    pub acceptor: Arc<dyn Acceptor>,
+}
+
+impl PeerSecurity {
+    /// Not at all.
+    #[must_use]
+    pub fn plain() -> PeerSecurity {
+        PeerSecurity { connector: Arc::new(PlainTcp), acceptor: Arc::new(PlainTcp) }
+    }
 }
 
 /// TCP as it is, in both directions.

@@ -1,7 +1,7 @@
 use super::*;
 use tidelock_model::{
-    Batch, Command, Key, KeyRange, LeaseId, LogTime, NodeId, Op, Origin, Proposal, PutLease, PutOp, PutValue, Space,
-    Term,
+    Batch, Caller, Command, Key, KeyRange, LeaseId, LogTime, NodeId, Op, Origin, Proposal, PutLease, PutOp, PutValue,
+    Space, Term,
 };
 
 struct World {
@@ -25,7 +25,10 @@ impl World {
     fn command(&mut self, command: Command) {
         let index = self.state.applied().next();
         let origin = Origin { node: NodeId(1), boot: 1, number: index.0 };
-        let batch = Batch { at: LogTime(0), proposals: vec![Proposal { origin, request: None, command }] };
+        let batch = Batch {
+            at: LogTime(0),
+            proposals: vec![Proposal { origin, request: None, caller: Caller::Internal, command }],
+        };
         let effects = self.state.apply(index, Term(1), batch);
         self.hub.publish(&effects.events, self.state.revision());
     }
@@ -39,7 +42,13 @@ impl World {
 
     fn open(&mut self, prefix: &str, from: Option<u64>) {
         let range = KeyRange::prefix(Space::User, prefix.as_bytes());
-        let request = WatchRequest { id: WATCHER, range, from: from.map(Revision), want_previous: false };
+        let request = WatchRequest {
+            id: WATCHER,
+            range,
+            from: from.map(Revision),
+            want_previous: false,
+            caller: Caller::Internal,
+        };
         self.hub.control(&self.state, WatchControl::Open { subscriber: SUBSCRIBER, request });
     }
 

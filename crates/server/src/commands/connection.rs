@@ -2,19 +2,31 @@
 //!
 //! Endpoints are tried in order until one can be connected to. A request that was sent is never sent
 //! again to another: a write with no answer may have happened.
+//!
+//! An endpoint without a scheme has TLS if anything about certificates was said. What was said about them is
+//! never ignored: with `http://` it is a mistake, since the user believes that the traffic is protected.
 
+use std::sync::Arc;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
+use hyper_util::rt::TokioIo;
 use tidelock_etcd_api::etcdserverpb::kv_client::KvClient;
 use tidelock_etcd_api::etcdserverpb::lease_client::LeaseClient;
 use tidelock_etcd_api::etcdserverpb::watch_client::WatchClient;
+use tidelock_tls::{ClientSettings, Connector, Identity, Names, Protocol, SecureStream, ServerTrust, Trust};
+use tokio::net::TcpStream;
 use tonic::Code;
+use tonic::codegen::http::Uri;
+use tonic::codegen::{BoxFuture, Service};
 use tonic::transport::{Channel, Endpoint};
 
 use crate::cli::{ClientArgs, KeysArgs};
 use crate::failure::Failure;
 
+/// Where `https://host` without a port leads.
+const HTTPS_PORT: u16 = 443;
 /// How long to wait for one endpoint before the next is tried.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 /// Largest answer taken; a range of many keys may be far above gRPC's usual 4 MiB.
@@ -35,28 +47,89 @@ pub(crate) async fn connect_for_streams(args: &ClientArgs) -> Result<Channel, Fa
 async fn connect_first(args: &ClientArgs, timeout: Option<Duration>) -> Result<Channel, Failure> {
     let mut reasons = Vec::new();
     for url in &args.endpoints {
-        let endpoint = parse_endpoint(url)?;
+        let (endpoint, tls) = parse_endpoint(url, args)?;
         let endpoint = match timeout {
             Some(timeout) => endpoint.timeout(timeout),
             None => endpoint.http2_keep_alive_interval(PING_INTERVAL).keep_alive_timeout(PING_INTERVAL),
         };
-        match endpoint.connect_timeout(CONNECT_TIMEOUT).connect().await {
+        let endpoint = endpoint.connect_timeout(CONNECT_TIMEOUT);
+        let connected = match tls {
+            Some(connector) => endpoint.connect_with_connector(Dialer(connector)).await,
+            None => endpoint.connect().await,
+        };
+        match connected {
             Ok(channel) => return Ok(channel),
             Err(error) => reasons.push(format!("{url}: {}", root_cause(&error))),
         }
     }
     Err(Failure::new(format!("no node can be reached ({})", reasons.join("; "))).hint(
-        "start one with `tidelock`, or name running ones with --endpoints or TIDELOCK_ENDPOINTS (port 2379 by default)",
+        "start one with `tidelock`, or name running ones with --endpoints or TIDELOCK_ENDPOINTS (port 2379 by default); \
+         nodes with TLS need https:// and --cacert",
     ))
 }
 
-fn parse_endpoint(url: &str) -> Result<Endpoint, Failure> {
-    if url.starts_with("https://") {
-        return Err(Failure::usage(format!("{url} asks for TLS, which comes later")).hint("use http://host:2379"));
+/// Connects within TLS; the channel calls it again whenever it has lost its connection.
+struct Dialer(Arc<Connector>);
+
+impl Service<Uri> for Dialer {
+    type Response = TokioIo<SecureStream<TcpStream>>;
+    type Error = std::io::Error;
+    type Future = BoxFuture<Self::Response, Self::Error>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
+        Poll::Ready(Ok(()))
     }
-    let url = if url.contains("://") { url.to_owned() } else { format!("http://{url}") };
-    Endpoint::from_shared(url.clone())
-        .map_err(|error| Failure::usage(format!("{url:?} is not an endpoint: {error}")).hint("use http://host:2379"))
+
+    fn call(&mut self, uri: Uri) -> Self::Future {
+        let connector = Arc::clone(&self.0);
+        Box::pin(async move {
+            let (host, port) = (uri.host().unwrap_or_default(), uri.port_u16().unwrap_or(HTTPS_PORT));
+            let bare = host.trim_start_matches('[').trim_end_matches(']');
+            let tcp = TcpStream::connect((bare, port)).await?;
+            tcp.set_nodelay(true)?;
+            Ok(TokioIo::new(connector.connect(host, tcp).await?))
+        })
+    }
+}
+
+/// Where to go, and with what; `None`: without TLS.
+fn parse_endpoint(url: &str, args: &ClientArgs) -> Result<(Endpoint, Option<Arc<Connector>>), Failure> {
+    let about_tls =
+        args.cacert.is_some() || args.cert_file.is_some() || args.key_file.is_some() || args.insecure_skip_tls_verify;
+    let url = match url.split_once("://") {
+        Some(_) => url.to_owned(),
+        None if about_tls => format!("https://{url}"),
+        None => format!("http://{url}"),
+    };
+    let tls = url.starts_with("https://");
+    if about_tls && !tls {
+        let what = format!("{url} is plain text, but --cacert, --cert, --key or --insecure-skip-tls-verify is given");
+        return Err(Failure::usage(what).hint("write the endpoint with https://, or leave those out"));
+    }
+    let endpoint = Endpoint::from_shared(url.clone())
+        .map_err(|error| Failure::usage(format!("{url:?} is not an endpoint: {error}")).hint("use http://host:2379"))?;
+    Ok((endpoint, if tls { Some(connector(&url, args)?) } else { None }))
+}
+
+fn connector(url: &str, args: &ClientArgs) -> Result<Arc<Connector>, Failure> {
+    let identity = match (&args.cert_file, &args.key_file) {
+        (Some(certificate), Some(key)) => Some(Identity::Files { certificate: certificate.clone(), key: key.clone() }),
+        (None, None) => None,
+        _ => return Err(Failure::usage("--cert and --key go together").hint("give both, or neither")),
+    };
+    let servers = match &args.cacert {
+        _ if args.insecure_skip_tls_verify => ServerTrust::Anybody,
+        Some(authorities) => ServerTrust::Certified(Trust { authorities: authorities.clone(), revoked: None }),
+        None => {
+            return Err(Failure::usage(format!("whose certificate must {url} have?")).hint(
+                "name the authority with --cacert or TIDELOCK_CACERT, or add --insecure-skip-tls-verify to try it out",
+            ));
+        }
+    };
+    let settings =
+        ClientSettings { identity, servers, names: Names::Any, inside: vec!["h2"], protocol: Protocol::default() };
+    let connector = Connector::open(&settings).map_err(|error| Failure::usage(error.what).hint(error.fix))?;
+    Ok(Arc::new(connector))
 }
 
 fn root_cause(error: &dyn std::error::Error) -> String {
@@ -114,7 +187,13 @@ pub(crate) fn write_failure(status: &tonic::Status) -> Failure {
 }
 
 fn text_of(status: &tonic::Status) -> String {
-    if status.message().is_empty() { status.code().to_string() } else { status.message().to_owned() }
+    use std::error::Error as _;
+    let text = if status.message().is_empty() { status.code().to_string() } else { status.message().to_owned() };
+    match status.source() {
+        // The connection itself failed; with TLS, a node that refuses our certificate says so only now.
+        Some(cause) => format!("{text}: {}", root_cause(cause)),
+        None => text,
+    }
 }
 
 /// Key and range end on etcd's wire: an empty end is the key alone, a zero byte is "everything from

@@ -1,10 +1,14 @@
 //! The commands that talk to running nodes: data through the etcd API, the cluster through the admin
 //! API. Each prints its answer and nothing else to standard output; failures go up as [`Failure`].
 
+mod certs;
 mod connection;
 mod kv;
 mod lease;
 mod member;
+mod snapshot;
+mod snapshot_auth;
+mod snapshot_restore;
 mod status;
 mod txn;
 mod txn_syntax;
@@ -12,6 +16,8 @@ mod watch;
 
 use crate::cli::Command;
 use crate::failure::Failure;
+
+pub(crate) use certs::{parse_host, parse_name};
 
 /// Runs a client command to its end.
 pub(crate) fn run(command: Command) -> Result<(), Failure> {
@@ -28,8 +34,12 @@ pub(crate) fn run(command: Command) -> Result<(), Failure> {
             Command::Txn(args) => Box::pin(txn::txn(&args)).await,
             Command::Lease(args) => Box::pin(lease::lease(&args)).await,
             Command::Member(args) => Box::pin(member::member(&args)).await,
+            Command::Snapshot(args) => Box::pin(snapshot::snapshot(&args)).await,
             Command::Status(args) => Box::pin(status::status(&args)).await,
-            Command::Serve(_) | Command::Dev(_) => unreachable!("servers are started by wiring and dev"),
+            Command::Certs(args) => certs::certs(&args),
+            Command::Serve(_) | Command::Etcd { .. } | Command::Dev(_) => {
+                unreachable!("servers are started by wiring and dev")
+            }
         }
     })
 }

@@ -17,6 +17,7 @@ pub mod keeper;
 pub mod rejoin;
 pub mod requests;
 pub mod small_disk;
+pub mod tls;
 pub mod until;
 pub mod watcher;
 pub mod writers;

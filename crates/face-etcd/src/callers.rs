@@ -1,0 +1,87 @@
+//! Who a request comes from: the token it carries, or else the certificate of its connection.
+//!
+//! Only asked while authorisation is on. What the caller may do is not decided here but on the command,
+//! below the coordinator (A1); all that is decided here is whether the proof of who it is holds.
+
+use std::sync::Arc;
+
+use tidelock_coordinator::Coordinator;
+use tidelock_model::{Auth, Caller, Need};
+use tonic::Request;
+
+use crate::error_map::FaceError;
+use crate::listener::ClientName;
+use crate::services::Services;
+use crate::tokens::Tokens;
+
+/// What a request says about who sends it. Kept by streams: whether it holds is asked at every request on them.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Credential {
+    token: Option<String>,
+    certificate: Option<ClientName>,
+}
+
+impl Credential {
+    pub(crate) fn of<T>(request: &Request<T>) -> Credential {
+        // Clients of the gateway use the second name, with or without a scheme before the token.
+        let metadata = request.metadata();
+        let token = metadata.get("token").or_else(|| metadata.get("authorization"));
+        let token = token.and_then(|token| token.to_str().ok());
+        let token = token.map(|token| token.strip_prefix("Bearer ").unwrap_or(token).to_owned());
+        Credential { token, certificate: request.extensions().get::<ClientName>().cloned() }
+    }
+}
+
+impl Services {
+    /// Who sent the request, as far as that is known and matters.
+    pub(crate) fn caller<T>(&self, request: &Request<T>) -> Result<Caller, FaceError> {
+        let auth = self.coordinator.auth();
+        if !auth.enabled {
+            return Ok(Caller::Anonymous);
+        }
+        self.tokens.identify(&auth, &Credential::of(request))
+    }
+}
+
+impl Services {
+    /// For calls that are about a member and not about what it holds.
+    pub(crate) fn require_admin<T>(&self, request: &Request<T>) -> Result<(), FaceError> {
+        Ok(self.coordinator.auth().check(&self.caller(request)?, &Need::Admin)?)
+    }
+}
+
+/// Who a stream comes from, asked anew at every request on it.
+pub(crate) struct StreamCaller {
+    credential: Credential,
+    coordinator: Arc<dyn Coordinator>,
+    tokens: Arc<Tokens>,
+}
+
+impl StreamCaller {
+    pub(crate) fn now(&self) -> Result<Caller, FaceError> {
+        self.tokens.identify(&self.coordinator.auth(), &self.credential)
+    }
+}
+
+impl Services {
+    pub(crate) fn caller_of_stream<T>(&self, request: &Request<T>) -> StreamCaller {
+        let (coordinator, tokens) = (Arc::clone(&self.coordinator), Arc::clone(&self.tokens));
+        StreamCaller { credential: Credential::of(request), coordinator, tokens }
+    }
+}
+
+impl Tokens {
+    /// Who has this credential.
+    pub(crate) fn identify(&self, auth: &Auth, credential: &Credential) -> Result<Caller, FaceError> {
+        if !auth.enabled {
+            return Ok(Caller::Anonymous);
+        }
+        if let Some(token) = &credential.token {
+            return self.verify(auth, token).ok_or(FaceError::InvalidAuthToken);
+        }
+        Ok(match &credential.certificate {
+            Some(ClientName(name)) => Caller::User { name: Arc::clone(name), auth_revision: auth.revision },
+            None => Caller::Anonymous,
+        })
+    }
+}
