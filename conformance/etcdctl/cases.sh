@@ -1,5 +1,6 @@
 # What is tried with etcdctl; sourced by ./transcript, which has the words used here. One function is one
-# case; expected/CASE.txt is what must come out. The order here is the order of the run.
+# case; expected/CASE.txt is what must come out. The order here is the order of the run. "needs:" in the line above a
+# case names what it waits for as long as ../waiting-for has that word. Cases about users and roles are in auth_cases.sh.
 
 # A key is written, read, overwritten and read as it was.
 case_put_get() {
@@ -220,6 +221,15 @@ asked_and_told() {
     grep -q '^progress notify' "$scratch/progress"
 }
 
+# A command that is run for every event is told what happened.
+case_watch_exec() {
+    ctl put e/1 one >/dev/null
+    ctl put e/2 two >/dev/null
+    ctl del e/1 >/dev/null
+    start told watch e/ --prefix --rev=@1 -- sh -c 'echo "told: $ETCD_WATCH_EVENT_TYPE $ETCD_WATCH_KEY $ETCD_WATCH_VALUE"'
+    lines told 12; finish told
+}
+
 # Leases: granted, looked at, listed, renewed, revoked with the keys on them.
 case_lease() {
     show lease list
@@ -426,6 +436,97 @@ case_cluster() {
 # The fields of a status line that must agree: whether it leads, whether it learns, errors.
 status_line() {
     sed -E 's/^(<address>), <id>, [^,]*, [^,]*, (true|false), (true|false), [0-9]+, [0-9]+, [0-9]+, (.*)$/\1 leads:\2 learns:\3 errors:\4/'
+}
+
+# Every member has the same data, and says so; and an answer as programs read it.
+case_hashkv_and_json() {
+    ctl put j/1 one >/dev/null
+    ctl put j/2 two >/dev/null
+    echo '$ endpoint hashkv'
+    eventually members_agree && echo 'all members agree'
+    echo '$ endpoint hashkv --cluster'
+    ctl endpoint hashkv --cluster | sed 's,http://,,' | sed -E 's/^127\.0\.0\.1:[0-9]+, [1-9][0-9]*$/<address>, <hash>/' | sort -u
+    show get j/ --prefix -w json
+    show put j/1 three --prev-kv -w json
+    show del j/ --prefix -w json
+    show get j/ --prefix --consistency=s -w json
+}
+
+members_agree() {
+    ctl -a endpoint hashkv >"$scratch/hashes" && (($(sed 's/.*, //' "$scratch/hashes" | sort -u | wc -l) == 1))
+}
+
+# Alarms: etcdctl lists and disarms them; they are raised through the gateway here. What a full and what a corrupt
+# member refuses, and in which words.
+case_alarms() {
+    local kind
+    ctl put a/before 1 >/dev/null
+    show alarm list
+    show alarm disarm
+    for kind in NOSPACE CORRUPT; do
+        echo "raised: $kind"
+        gateway /v3/maintenance/alarm "{\"action\":\"ACTIVATE\",\"memberID\":\"$(member_id)\",\"alarm\":\"$kind\"}"
+        eventually alarm_seen_everywhere "$kind"
+        show alarm list
+        show put a/now 1
+        show get a/before
+        show del a/nothing
+        show lease grant 60
+        show alarm disarm
+        show alarm list
+        eventually no_alarm_anywhere
+        show put a/now 2
+        show get a/now
+    done
+}
+
+# The id of the first endpoint's member, as the gateway wants it.
+member_id() {
+    ctl get any -w json | sed -n 's/.*"member_id":\([0-9]*\).*/\1/p'
+}
+
+alarm_seen_everywhere() {
+    local i
+    for i in 1 2 3; do ctl "-$i" alarm list | grep -q "$1" || return 1; done
+}
+
+no_alarm_anywhere() {
+    local i
+    for i in 1 2 3; do [[ -z $(ctl "-$i" alarm list) ]] || return 1; done
+}
+
+# gateway PATH JSON: a call at the first endpoint that etcdctl has no command for.
+gateway() {
+    local host=${endpoint_list[0]%:*} port=${endpoint_list[0]##*:}
+    exec 5<>"/dev/tcp/$host/$port"
+    printf 'POST %s HTTP/1.1\r\nHost: %s\r\nContent-Type: application/json\r\nContent-Length: %d\r\nConnection: close\r\n\r\n%s' \
+        "$1" "$host" "${#2}" "$2" >&5
+    head -n 1 <&5 | tr -d '\r'
+    exec 5<&-
+}
+
+# Ten thousand keys are written, and what that costs in memory is read from the server's metrics.
+# needs: process_metrics
+case_check_datascale() {
+    echo '$ check datascale'
+    ctl check datascale 2>&1 | tr '\r' '\n' | grep -E '^(PASS|FAIL)' | sed -E 's/[0-9.]+ MB/<size>/'
+    # It leaves nothing behind.
+    show get /etcdctl-check-datascale/ --prefix --keys-only --limit 1
+}
+
+# A snapshot is saved to a file that etcdctl can look into and restore from.
+# needs: snapshot
+case_snapshot() {
+    ctl put s/1 one >/dev/null
+    ctl put s/2 two >/dev/null
+    cd "$scratch" || return
+    show snapshot save saved.db
+    show snapshot status saved.db -w fields | sed -E 's/"(Hash|Keys|Size)" : [1-9][0-9]*/"\1" : <number>/'
+    show snapshot restore saved.db --data-dir restored
+    [[ -s restored/member/snap/db ]] && echo "there is a database"
+    # One that was cut off is not taken for a whole one.
+    head -c "$(($(stat -c %s saved.db) - 100))" saved.db >cut.db
+    show snapshot restore cut.db --data-dir restored-cut | sed -E 's/(got|expected) \[[0-9 ]*\]/\1 <hash>/g'
 }
 
 # Leadership is moved to another member, and reads and writes go on. Only with several members.

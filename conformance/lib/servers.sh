@@ -13,6 +13,12 @@ READY_LINE='ready to serve client requests|serving client traffic insecurely'
 SERVER_PIDS=()
 PORTS_TAKEN=" "
 
+# What a caller may set before it starts servers: their names (used from the first on), the port at which the
+# first one serves clients (a free one if empty), and flags that both Tidelock and etcd know.
+SERVER_NAMES=(node1 node2 node3 node4 node5)
+FIRST_CLIENT_PORT=""
+SERVER_FLAGS=()
+
 # Sets FREE_PORT: nothing listens on it, and no earlier call in this run returned it. Ports are taken from
 # below the range that the system hands out to outgoing connections.
 find_free_port() {
@@ -29,30 +35,33 @@ find_free_port() {
 }
 
 # start_servers tidelock|etcd COUNT: a fresh cluster. Sets ENDPOINTS to its client addresses (host:port,
-# comma separated). Nodes are named node1, node2, ...
+# comma separated).
 start_servers() {
-    local kind=$1 count=$2 i founders="" dir
+    local kind=$1 count=$2 i founders="" dir name log
     local -a clients=() peers=() admins=()
     dir=$(mktemp -d "$WORK/$kind.XXXXXX")
-    for ((i = 1; i <= count; i++)); do
-        find_free_port && clients+=("127.0.0.1:$FREE_PORT")
+    for ((i = 0; i < count; i++)); do
+        find_free_port
+        ((i == 0)) && FREE_PORT=${FIRST_CLIENT_PORT:-$FREE_PORT}
+        clients+=("127.0.0.1:$FREE_PORT")
         find_free_port && peers+=("127.0.0.1:$FREE_PORT")
         find_free_port && admins+=("127.0.0.1:$FREE_PORT")
-        local url=${peers[i - 1]}
+        local url=${peers[i]}
         [[ $kind == etcd ]] && url="http://$url"
-        founders+="${founders:+,}node$i=$url"
+        founders+="${founders:+,}${SERVER_NAMES[i]}=$url"
     done
     for ((i = 0; i < count; i++)); do
-        local log="$dir/node$((i + 1)).log"
+        name=${SERVER_NAMES[i]}
+        log="$dir/$name.log"
         if [[ $kind == etcd ]]; then
-            "$ETCD" --name "node$((i + 1))" --data-dir "$dir/node$((i + 1))" \
+            "$ETCD" --name "$name" --data-dir "$dir/$name" \
                 --listen-client-urls "http://${clients[i]}" --advertise-client-urls "http://${clients[i]}" \
                 --listen-peer-urls "http://${peers[i]}" --initial-advertise-peer-urls "http://${peers[i]}" \
-                --initial-cluster "$founders" --logger zap >"$log" 2>&1 &
+                --initial-cluster "$founders" --logger zap "${SERVER_FLAGS[@]}" >"$log" 2>&1 &
         else
-            "$BINARY" serve --name "node$((i + 1))" --data-dir "$dir/node$((i + 1))" \
+            "$BINARY" serve --name "$name" --data-dir "$dir/$name" \
                 --client-listen "${clients[i]}" --peer-listen "${peers[i]}" --admin-listen "${admins[i]}" \
-                --initial-cluster "$founders" >"$log" 2>&1 &
+                --initial-cluster "$founders" "${SERVER_FLAGS[@]}" >"$log" 2>&1 &
         fi
         SERVER_PIDS+=($!)
     done
@@ -64,7 +73,7 @@ start_servers() {
 wait_until_ready() {
     local dir=$1 count=$2 pid ready deadline=$((SECONDS + READY_SECONDS))
     while true; do
-        ready=$(grep -lE "$READY_LINE" "$dir"/node*.log 2>/dev/null | wc -l)
+        ready=$(grep -lE "$READY_LINE" "$dir"/*.log 2>/dev/null | wc -l)
         ((ready == count)) && return 0
         for pid in "${SERVER_PIDS[@]}"; do
             kill -0 "$pid" 2>/dev/null || { show_logs "$dir" "a server ended while starting"; return 1; }
@@ -76,7 +85,7 @@ wait_until_ready() {
 
 show_logs() {
     echo "conformance: $2; the last lines of each log follow" >&2
-    tail -n 20 "$1"/node*.log >&2
+    tail -n 20 "$1"/*.log >&2
 }
 
 # Ends the servers and waits for them. One that does not go when asked is killed.

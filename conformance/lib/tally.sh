@@ -5,6 +5,8 @@ PASSED=0
 FAILED=0
 SKIPPED=0
 FAILURES=()
+# Processes that run programs whose results are waited for.
+PROGRAM_PIDS=()
 
 pass() {
     PASSED=$((PASSED + 1))
@@ -41,7 +43,9 @@ peer_fault() {
 tally_program() {
     local run=$1 line status excused=0 failed_before=$FAILED
     shift
-    while IFS= read -r line; do
+    exec 4< <(timeout "$PROGRAM_SECONDS" "$@" 2>&1; echo "status $?")
+    PROGRAM_PIDS=($!)
+    while IFS= read -r line <&4; do
         case $line in
             "ok "*) pass "$run ${line#ok }" ;;
             "FAIL "*)
@@ -56,7 +60,9 @@ tally_program() {
             "status "*) status=${line#status } ;;
             *) echo "     $line" ;;
         esac
-    done < <(timeout "$PROGRAM_SECONDS" "$@" 2>&1; echo "status $?")
+    done
+    exec 4<&-
+    PROGRAM_PIDS=()
     if [[ $status != 0 && $FAILED == "$failed_before" && $excused == 0 ]]; then
         fail "$run (ended with status $status)"
     fi
