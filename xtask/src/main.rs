@@ -1,11 +1,13 @@
 //! Chores of this repository: `cargo xtask --help`.
 //!
-//! `tidy` enforces our style, `measure` weighs the store and the server, `bench` compares the server
-//! with a peer, `sim` and `zoo` run the simulator. The servers these start are real processes on loopback; they are ended, and their data
-//! removed, however this process ends (see `servers::cleanup`).
+//! `tidy` enforces our style, `measure` weighs the store and the server, `bench` compares the server with a peer,
+//! `differential` compares its answers with etcd's, `sim` and `zoo` run the simulator. The servers these start are
+//! real processes on loopback; they are ended, and their data removed, however this process ends (see
+//! `servers::cleanup`).
 
 mod bench;
 mod client;
+mod differential;
 mod environment;
 mod fill;
 mod histogram;
@@ -49,6 +51,8 @@ enum Chore {
     Measure(measure::Measure),
     /// Load one or three nodes through the etcd API, beside a peer if wanted
     Bench(bench::Options),
+    /// Send the same random requests to Tidelock and to a real etcd and compare all answers
+    Differential(differential::Options),
     /// Run whole simulated clusters under faults, each from one seed
     #[command(disable_help_flag = true)]
     Sim(sim::Passed),
@@ -65,6 +69,7 @@ fn main() -> ExitCode {
         Chore::Measure(measure::Measure::Memory(options)) => run(measure::memory::run(options)),
         Chore::Measure(measure::Measure::Snapshot(options)) => run(measure::snapshot::run(options)),
         Chore::Bench(options) => run(bench::run(options)),
+        Chore::Differential(options) => run(differential::run(options)),
         Chore::Sim(passed) => sim::run(&passed),
         Chore::Zoo(passed) => sim::zoo(&passed),
     };

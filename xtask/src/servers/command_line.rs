@@ -44,6 +44,7 @@ pub(super) fn of(system: &System, place: &Place, all: &[Place]) -> Command {
         Kind::Tidelock => tidelock(&mut command, place, all),
         Kind::Etcd => etcd(&mut command, place, all),
     }
+    command.args(&system.extra);
     command
 }
 
@@ -80,7 +81,7 @@ mod tests {
             (Kind::Tidelock, "n1=127.0.0.1:2,n2=127.0.0.1:5,n3=127.0.0.1:8"),
             (Kind::Etcd, "n1=http://127.0.0.1:2,n2=http://127.0.0.1:5,n3=http://127.0.0.1:8"),
         ] {
-            let system = System { kind, binary: "server".into(), name: String::new() };
+            let system = System { kind, binary: "server".into(), name: String::new(), extra: Vec::new() };
             for place in &places {
                 let command = of(&system, place, &places);
                 let arguments: Vec<_> = command.get_args().map(|a| a.to_string_lossy().into_owned()).collect();

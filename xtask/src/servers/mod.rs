@@ -49,6 +49,8 @@ pub(crate) struct System {
     pub(crate) binary: PathBuf,
     /// Name and version, for reports.
     pub(crate) name: String,
+    /// Arguments beside those every member gets.
+    pub(crate) extra: Vec<String>,
 }
 
 impl System {
@@ -63,7 +65,7 @@ impl System {
     /// Ours: the binary given, or a fresh build.
     pub(crate) fn tidelock(given: Option<&Path>) -> Result<System> {
         let binary = workspace::server_binary(given)?;
-        Ok(System { kind: Kind::Tidelock, binary, name: "tidelock".to_string() })
+        Ok(System { kind: Kind::Tidelock, binary, name: "tidelock".to_string(), extra: Vec::new() })
     }
 
     /// etcd: the binary given, or the one on PATH.
@@ -73,7 +75,7 @@ impl System {
         let output = output.map_err(|error| format!("{} --version: {error}", binary.display()))?;
         let text = String::from_utf8_lossy(&output.stdout).into_owned();
         let version = text.lines().next().and_then(|line| line.strip_prefix("etcd Version: ")).unwrap_or("?");
-        Ok(System { kind: Kind::Etcd, binary, name: format!("etcd {version}") })
+        Ok(System { kind: Kind::Etcd, binary, name: format!("etcd {version}"), extra: Vec::new() })
     }
 }
 
@@ -95,7 +97,12 @@ impl Cluster {
     /// Starts `nodes` members with their data under the target directory, and waits until each of them
     /// answers a linearizable read.
     pub(crate) async fn start(system: &System, nodes: usize) -> Result<Cluster> {
-        let data = cleanup::DataDir::under(&workspace::target(), "bench-")?;
+        Cluster::start_under(system, nodes, &workspace::target()).await
+    }
+
+    /// The same with their data in a new directory under `parent`.
+    pub(crate) async fn start_under(system: &System, nodes: usize, parent: &Path) -> Result<Cluster> {
+        let data = cleanup::DataDir::under(parent, "bench-")?;
         let places = Place::all(nodes, data.path(), &free_addresses(nodes * 3)?);
         let mut members = Vec::with_capacity(nodes);
         for place in &places {
