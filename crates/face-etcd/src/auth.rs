@@ -132,9 +132,10 @@ impl AuthService for Services {
 
     async fn auth_status(
         &self,
-        _request: Request<pb::AuthStatusRequest>,
+        request: Request<pb::AuthStatusRequest>,
     ) -> Result<Response<pb::AuthStatusResponse>, Status> {
         self.refuse_on_learner()?;
+        self.caller(&request)?;
         // Whoever asks: a client must be able to find out that it has to come in.
         let (revision, auth) = self.ask_auth(&Caller::Anonymous, AuthQuery::Status).await?;
         let header = Some(self.headers.at(revision));

@@ -47,8 +47,11 @@ fn leader_response(item: &KeyValue, revision: Revision, headers: &Headers) -> Le
 }
 
 impl Services {
-    async fn proclaim_for_leader(&self, caller: &Caller, request: ProclaimRequest) -> Result<Revision, FaceError> {
+    async fn proclaim_for_leader(&self, request: Request<ProclaimRequest>) -> Result<Revision, FaceError> {
+        let caller = self.caller(&request);
+        let request = request.into_inner();
         let Leadership { key, created, lease } = leadership(request.leader)?;
+        let caller = &caller?;
         let lease = self.session_lease(caller, lease).await?;
         match self.write(caller, proclaim(&key, created, lease, request.value)).await? {
             (revision, OpAnswer::Txn { succeeded: true, .. }) => Ok(revision),
@@ -56,10 +59,11 @@ impl Services {
         }
     }
 
-    async fn resign_for_leader(&self, caller: &Caller, request: ResignRequest) -> Result<Revision, FaceError> {
-        let Leadership { key, created, .. } = leadership(request.leader)?;
+    async fn resign_for_leader(&self, request: Request<ResignRequest>) -> Result<Revision, FaceError> {
+        let caller = self.caller(&request);
+        let Leadership { key, created, .. } = leadership(request.into_inner().leader)?;
         // Someone else's leadership, or none: then there is nothing to resign from.
-        let (revision, _) = self.write(caller, leave(&key, created)).await?;
+        let (revision, _) = self.write(&caller?, leave(&key, created)).await?;
         Ok(revision)
     }
 }
@@ -68,7 +72,7 @@ impl Services {
 impl Election for Services {
     async fn campaign(&self, request: Request<CampaignRequest>) -> Result<Response<CampaignResponse>, Status> {
         self.refuse_on_learner()?;
-        let caller = self.caller(&request)?;
+        let caller = self.caller(&request).map_err(recipe_error)?;
         let CampaignRequest { name, lease, value } = request.into_inner();
         let line = Line::new(&name).map_err(recipe_error)?;
         let turn = self.take_turn(caller, line, LeaseId(lease), Some(value), FaceError::NotElected).await;
@@ -82,8 +86,7 @@ impl Election for Services {
 
     async fn proclaim(&self, request: Request<ProclaimRequest>) -> Result<Response<ProclaimResponse>, Status> {
         self.refuse_on_learner()?;
-        let caller = self.caller(&request)?;
-        let revision = self.proclaim_for_leader(&caller, request.into_inner()).await.map_err(recipe_error)?;
+        let revision = self.proclaim_for_leader(request).await.map_err(recipe_error)?;
         Ok(Response::new(ProclaimResponse { header: Some(self.headers.at(revision)) }))
     }
 
@@ -91,7 +94,7 @@ impl Election for Services {
         self.refuse_on_learner()?;
         let line = Line::new(&request.get_ref().name).map_err(recipe_error)?;
         let answer = self
-            .read(&self.caller(&request)?, Query::Range(line.first()), Consistency::Linearizable)
+            .read(&self.caller(&request).map_err(recipe_error)?, Query::Range(line.first()), Consistency::Linearizable)
             .await
             .map_err(recipe_error)?;
         let (revision, leader) = only_item(answer)?;
@@ -107,7 +110,7 @@ impl Election for Services {
         let line = Line::new(&request.get_ref().name).map_err(recipe_error)?;
         let (replies, stream) = mpsc::channel(LEADERS_QUEUED);
         let coordinator = Arc::clone(&self.coordinator);
-        let caller = self.caller(&request)?;
+        let caller = self.caller(&request).map_err(recipe_error)?;
         let observer = Observer { caller, coordinator, headers: self.headers.clone(), line, replies };
         tokio::spawn(observer.run(self.stream_end(required)));
         Ok(Response::new(Box::pin(ReplyStream(stream))))
@@ -115,8 +118,7 @@ impl Election for Services {
 
     async fn resign(&self, request: Request<ResignRequest>) -> Result<Response<ResignResponse>, Status> {
         self.refuse_on_learner()?;
-        let revision =
-            self.resign_for_leader(&self.caller(&request)?, request.into_inner()).await.map_err(recipe_error)?;
+        let revision = self.resign_for_leader(request).await.map_err(recipe_error)?;
         Ok(Response::new(ResignResponse { header: Some(self.headers.at(revision)) }))
     }
 }

@@ -14,8 +14,8 @@ use tidelock_etcd_api::etcdserverpb::{
 };
 use tidelock_model::limits::VALUE_BYTES_MAX;
 use tidelock_model::{
-    Answer, Command, DeleteOp, LeaseId, Op, OpAnswer, Projection, PutLease, PutOp, PutValue, Query, QueryAnswer,
-    RangeAnswer, RangeOp, Revision, RevisionBounds, Sort, SortBy,
+    Answer, Caller, Command, DeleteOp, LeaseId, Op, OpAnswer, Projection, PutLease, PutOp, PutValue, Query,
+    QueryAnswer, RangeAnswer, RangeOp, Revision, RevisionBounds, Sort, SortBy,
 };
 use tonic::{Request, Response, Status};
 
@@ -177,16 +177,29 @@ pub fn compact_to_command(request: CompactionRequest) -> Result<Command, FaceErr
     Ok(Command::Compact { revision: Revision(revision) })
 }
 
+/// A command and its caller. As etcd: what is wrong with a request is told before what is wrong with its token, unless
+/// it is its size.
+fn in_order(
+    command: Result<Command, FaceError>,
+    caller: Result<Caller, FaceError>,
+) -> Result<(Command, Caller), FaceError> {
+    match command {
+        Err(FaceError::RequestTooLarge) => caller.and(Err(FaceError::RequestTooLarge)),
+        command => Ok((command?, caller?)),
+    }
+}
+
 #[tonic::async_trait]
 impl Kv for Services {
     async fn range(&self, request: Request<RangeRequest>) -> Result<Response<RangeResponse>, Status> {
-        let caller = self.caller(&request)?;
+        let caller = self.caller(&request);
         let request = request.into_inner();
         if !request.serializable {
             self.refuse_on_learner()?;
         }
+        // As etcd: what is wrong with a request is told before what is wrong with its token.
         let query = range_to_query(&request)?;
-        let answer = self.read(&caller, query, range_consistency(&request)).await?;
+        let answer = self.read(&caller?, query, range_consistency(&request)).await?;
         let QueryAnswer::Op { revision, .. } = answer else { return Err(MISMATCH.into()) };
         Ok(Response::new(range_to_response(answer, self.headers.at(revision))?))
     }
@@ -199,8 +212,8 @@ impl Kv for Services {
 
     async fn put(&self, request: Request<PutRequest>) -> Result<Response<PutResponse>, Status> {
         self.refuse_on_learner()?;
-        let caller = self.caller(&request)?;
-        let command = put_to_command(request.into_inner(), &self.config.limits)?;
+        let caller = self.caller(&request);
+        let (command, caller) = in_order(put_to_command(request.into_inner(), &self.config.limits), caller)?;
         let (revision, answer) = self.propose(&caller, command).await?;
         Ok(Response::new(put_to_response(&answer, self.headers.at(revision))?))
     }
@@ -210,19 +223,20 @@ impl Kv for Services {
         request: Request<DeleteRangeRequest>,
     ) -> Result<Response<DeleteRangeResponse>, Status> {
         self.refuse_on_learner()?;
-        let caller = self.caller(&request)?;
-        let command = delete_to_command(request.get_ref(), &self.config.limits)?;
+        let caller = self.caller(&request);
+        let (command, caller) = in_order(delete_to_command(request.get_ref(), &self.config.limits), caller)?;
         let (revision, answer) = self.propose(&caller, command).await?;
         Ok(Response::new(delete_to_response(&answer, self.headers.at(revision))?))
     }
 
     async fn txn(&self, request: Request<TxnRequest>) -> Result<Response<TxnResponse>, Status> {
         self.refuse_on_learner()?;
-        let caller = self.caller(&request)?;
+        let caller = self.caller(&request);
         let request = request.into_inner();
         let bytes = request.encoded_len();
         let consistency = if is_serializable(&request) { Consistency::Local } else { Consistency::Linearizable };
         let op = txn_to_op(request, &self.config.limits)?;
+        let caller = caller?;
         let (revision, answer) = if op.writes() {
             within_request_limit(bytes, &self.config.limits)?;
             match self.propose(&caller, Command::Write(op)).await? {

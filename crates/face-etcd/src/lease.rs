@@ -16,7 +16,7 @@ use tidelock_etcd_api::etcdserverpb::{
     LeaseLeasesResponse, LeaseRevokeRequest, LeaseRevokeResponse, LeaseStatus, LeaseTimeToLiveRequest,
     LeaseTimeToLiveResponse, ResponseHeader,
 };
-use tidelock_model::{Answer, Caller, Command, LeaseId, LeaseInfo, Query, QueryAnswer};
+use tidelock_model::{Answer, Caller, Command, LeaseId, LeaseInfo, Need, Query, QueryAnswer};
 use tokio::sync::mpsc;
 use tonic::{Request, Response, Status, Streaming};
 
@@ -59,8 +59,8 @@ pub fn grant_to_response(answer: &Answer, header: ResponseHeader) -> Result<Leas
 
 /// A revocation as a command.
 pub fn revoke_to_command(request: LeaseRevokeRequest) -> Result<Command, FaceError> {
-    let id = LeaseId(request.id);
-    if id.is_some() { Ok(Command::LeaseRevoke { id }) } else { Err(FaceError::LeaseNotFound) }
+    // Zero too, which no lease has: who may not ask is told that first.
+    Ok(Command::LeaseRevoke { id: LeaseId(request.id) })
 }
 
 /// What a renewal answered, on the wire.
@@ -96,6 +96,8 @@ impl Lease for Services {
     async fn lease_grant(&self, request: Request<LeaseGrantRequest>) -> Result<Response<LeaseGrantResponse>, Status> {
         self.refuse_on_learner()?;
         let caller = self.caller(&request)?;
+        // As etcd: who may not ask is told that before what is wrong with the request.
+        self.coordinator.auth().check(&caller, &Need::User).map_err(FaceError::from)?;
         let request = request.into_inner();
         let tries = if request.id == 0 { ID_TRIES } else { 1 };
         let mut result = Err(FaceError::LeaseExists);

@@ -24,7 +24,7 @@ pub fn unlock_to_op(request: &UnlockRequest) -> Result<Op, FaceError> {
 impl Lock for Services {
     async fn lock(&self, request: Request<LockRequest>) -> Result<Response<LockResponse>, Status> {
         self.refuse_on_learner()?;
-        let caller = self.caller(&request)?;
+        let caller = self.caller(&request).map_err(recipe_error)?;
         let LockRequest { name, lease } = request.into_inner();
         let line = Line::new(&name).map_err(recipe_error)?;
         let turn = self.take_turn(caller, line, LeaseId(lease), None, FaceError::SessionExpired).await;
@@ -35,7 +35,7 @@ impl Lock for Services {
 
     async fn unlock(&self, request: Request<UnlockRequest>) -> Result<Response<UnlockResponse>, Status> {
         self.refuse_on_learner()?;
-        let caller = self.caller(&request)?;
+        let caller = self.caller(&request).map_err(recipe_error)?;
         let op = unlock_to_op(request.get_ref()).map_err(recipe_error)?;
         let (revision, _) = self.write(&caller, op).await.map_err(recipe_error)?;
         Ok(Response::new(UnlockResponse { header: Some(self.headers.at(revision)) }))

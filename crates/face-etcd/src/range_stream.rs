@@ -74,9 +74,10 @@ impl Services {
         // Serializable or not: a learner streams nothing but snapshots.
         self.refuse_on_learner()?;
         let required = requires_leader(request.metadata().as_ref());
-        let caller = self.caller(&request)?;
+        let caller = self.caller(&request);
         let request = request.into_inner();
         let op = range_stream_to_op(&request)?;
+        let caller = caller?;
         let consistency = range_consistency(&request);
         if op.projection == Projection::CountOnly {
             let only = self.count_range(&caller, op, consistency).await?;

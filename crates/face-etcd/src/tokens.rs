@@ -3,7 +3,7 @@
 //! A simple token holds the user's name and the moment it was made, sealed with a secret that all members share
 //! through the replicated state. So every member knows every token, a restarted one too, and nothing about them
 //! enters the log. It counts while it is used: for the time to live after it was made or was last seen here, and
-//! no longer than its user keeps password and roles.
+//! no longer than its user keeps the password; what it is good for is asked anew every time.
 //!
 //! A JWT is signed with keys from files, so that others can make and check them. It carries the revision of
 //! users and roles it was made at, and counts until one of them changes or it expires.
@@ -246,7 +246,7 @@ mod tests {
         assert_eq!(name(tokens.unseal(&auth, &unused, 300, 1_301)), None);
     }
 
-    /// Whoever lost a role or had the password changed must show the password again, on every member.
+    /// Whoever had the password changed must show the new one, on every member.
     #[test]
     fn a_token_ends_with_what_it_was_given_for() {
         let tokens = Tokens::new(TokenKind::default());

@@ -132,7 +132,9 @@ impl<'a> Errand<'a> {
     /// Adds what it needs.
     pub fn needs(&self, needs: &mut Vec<Need<'a>>) {
         needs.push(match self {
-            Errand::KeepAlive(_) | Errand::LeaseInfo(_) => Need::User,
+            // Who keeps a lease alive keeps its keys.
+            Errand::KeepAlive(id) => Need::WriteKeysOfLease(*id),
+            Errand::LeaseInfo(_) => Need::User,
             Errand::ChangeMembers(_) | Errand::TransferLeadership | Errand::TakeSnapshot => Need::Admin,
             Errand::Watch(range) => Need::Read(range),
         });

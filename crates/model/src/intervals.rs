@@ -23,12 +23,11 @@ impl Intervals {
         self.0.splice(from..to, [merged]);
     }
 
-    /// Whether all of a range is in the set. A range without keys asks for nothing, and is told no: what it
-    /// means is for others to say.
+    /// Whether all of a range is in the set. A range without keys is in none, as with etcd.
     #[must_use]
     pub fn cover(&self, range: &KeyRange) -> bool {
         let after = self.0.partition_point(|one| one.start <= range.start);
-        after > 0 && range.end <= self.0[after - 1].end && range.start < self.0[after - 1].end
+        !range.is_empty() && after > 0 && range.end <= self.0[after - 1].end
     }
 
     /// Whether a key is in the set.

@@ -19,7 +19,7 @@ mod claims;
 mod compaction;
 mod counters;
 mod durable;
-mod healed;
+pub(crate) mod healed;
 mod horizon;
 mod lease_early;
 mod lease_kept;
@@ -28,6 +28,7 @@ mod lease_removal;
 mod leases;
 mod linearizable;
 mod lists;
+mod locks;
 mod members;
 mod one_leader;
 mod prepared;
@@ -36,6 +37,7 @@ mod register_wgl;
 mod replay;
 mod resurrection;
 mod revision;
+mod rights;
 mod stale_read;
 #[cfg(test)]
 mod testing;
@@ -113,6 +115,8 @@ pub const CHECKERS: &[Checker] = &[
     Checker { invariants: "R3", name: "counters", check: counters::check },
     Checker { invariants: "R4", name: "transfers", check: transfers::check },
     Checker { invariants: "M1", name: "members", check: members::check },
+    Checker { invariants: "H9 K1 K2 K4", name: "locks", check: locks::check },
+    Checker { invariants: "A1", name: "rights", check: rights::check },
     Checker { invariants: "liveness", name: "healed", check: healed::check },
 ];
 

@@ -25,12 +25,12 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use tidelock_coordinator::Coordinator;
-use tidelock_model::NodeId;
+use tidelock_model::{Caller, NodeId};
 
 use crate::coverage::{self, Coverage};
 use crate::doors::{Door, Doors, within};
 use crate::executor::Clock;
-use crate::history::{Answer, Content, Micros, Op, Request, Told};
+use crate::history::{Answer, Asker, Content, Micros, Op, Request, Told};
 use crate::random::Random;
 
 pub use recorder::Recorder;
@@ -53,6 +53,15 @@ const NOBODY_THERE: Micros = 100_000;
 const BROKE: &str = "the connection to the node broke";
 const TOO_LATE: &str = "no answer in time";
 const UNREACHABLE: &str = "the node cannot be reached";
+
+/// A user to ask for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OnBehalf {
+    /// Its name.
+    pub user: String,
+    /// How many changes of users and roles ago, as the node counts them, it proved to be that; 0: just now.
+    pub behind: u64,
+}
 
 /// What all clients of a run share.
 pub struct Surroundings {
@@ -223,10 +232,18 @@ impl Client {
 
     /// Asks a certain node.
     pub async fn ask_at(&self, node: NodeId, request: Request) -> Told {
+        self.ask_for(node, None, request).await
+    }
+
+    /// Asks a certain node, as one of its users if need be.
+    pub async fn ask_for(&self, node: NodeId, user: Option<&OnBehalf>, request: Request) -> Told {
         let around = &self.0.around;
         let place = around.recorder.called(self.0.id, node, request.clone());
         let told = match around.doors.door(node) {
-            Some(door) => around.clock.within(self.0.timeout, self.ask_through(&door, request)).await,
+            Some(door) => {
+                let asked = self.ask_through(&door, request, |coordinator| self.caller(coordinator, place, user));
+                around.clock.within(self.0.timeout, asked).await
+            }
             None => Some(Told::Refused(UNREACHABLE.to_owned())),
         };
         let told = told.unwrap_or_else(|| Told::Unknown(TOO_LATE.to_owned()));
@@ -250,9 +267,24 @@ impl Client {
         }
     }
 
-    async fn ask_through(&self, door: &Rc<Door>, request: Request) -> Told {
+    /// Who the node takes the client for, at the moment the request arrives.
+    fn caller(&self, coordinator: &dyn Coordinator, place: usize, user: Option<&OnBehalf>) -> Caller {
+        let Some(OnBehalf { user, behind }) = user else { return Caller::Internal };
+        let auth_revision = coordinator.auth().revision.saturating_sub(*behind);
+        self.0.around.recorder.asked_as(place, Asker { user: user.clone(), auth_revision });
+        Caller::User { name: user.as_str().into(), auth_revision }
+    }
+
+    async fn ask_through(
+        &self,
+        door: &Rc<Door>,
+        request: Request,
+        caller: impl FnOnce(&dyn Coordinator) -> Caller,
+    ) -> Told {
         self.travel().await;
-        let told = within(door, handling::handle(door.coordinator(), request)).await;
+        let coordinator = door.coordinator();
+        let caller = caller(&*coordinator);
+        let told = within(door, handling::handle(coordinator, caller, request)).await;
         self.travel().await;
         match told {
             // The answer was under way when the connection broke.

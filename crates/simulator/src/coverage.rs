@@ -107,6 +107,16 @@ paths! {
     LEASE_REVOKED = "path: lease revoked", 500;
     /// A proposal was sent again, to the same leader or another.
     PROPOSAL_RESENT = "path: proposal resent", 300;
+    /// A client that waited for a lock got it.
+    LOCK_HANDED_OVER = "path: lock handed over", 200;
+    /// A client that believed to hold a lock was told that its lease is over.
+    LOCK_LEASE_OVER = "path: lease of a lock holder ran out", 20;
+    /// A user lost a right.
+    RIGHT_REVOKED = "path: right revoked", 200;
+    /// A user's write was refused because it has not the right.
+    WRITE_DENIED = "path: write refused for lack of rights", 200;
+    /// A watcher was ended because its user lost the right.
+    WATCHER_REVOKED = "path: watcher ended for lack of rights", 20;
     /// The members changed.
     MEMBERSHIP_CHANGED = "path: membership change", 200;
     /// A learner became a voter.

@@ -6,8 +6,9 @@
 //! somewhere names the request that wrote it.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
-use tidelock_model::{LogIndex, NodeId, Revision, Term};
+use tidelock_model::{Auth, LogIndex, NodeId, Revision, Term};
 
 /// Virtual time since the run began, in microseconds.
 pub type Micros = u64;
@@ -61,10 +62,21 @@ pub struct Operation {
     pub called: Stamp,
     /// When it was told; `None` if the run ended first.
     pub returned: Option<Stamp>,
+    /// On whose behalf, if that matters; `None`: nobody asks what it may do.
+    pub asker: Option<Asker>,
     /// What it asked.
     pub request: Request,
     /// What it was told.
     pub result: Told,
+}
+
+/// A user that a request is made for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Asker {
+    /// Its name.
+    pub user: String,
+    /// The revision of users and roles as of which it proved that; known once the request has arrived.
+    pub auth_revision: u64,
 }
 
 /// A request, as an etcd client means it. Puts and deletes always ask for the previous values.
@@ -247,6 +259,8 @@ pub struct WatchLog {
     pub no_deletes: bool,
     /// Whether puts are left out.
     pub no_puts: bool,
+    /// For which user; `None`: nobody asks what it may read.
+    pub user: Option<String>,
     /// When it asked.
     pub called: Stamp,
     /// What it was told, in order.
@@ -347,6 +361,22 @@ pub enum Observation {
         lease: i64,
         /// The store's revision right after.
         revision: Revision,
+    },
+    /// Users or roles changed, in the state of a node for the first time anywhere.
+    AuthChanged {
+        /// The entry that did it.
+        index: LogIndex,
+        /// The store's revision before that entry.
+        before: Revision,
+        /// The store's revision after it. The change came anywhere between: an entry may hold writes, too.
+        revision: Revision,
+        /// Users and roles from then on.
+        auth: Arc<Auth>,
+    },
+    /// A client knows that everything up to this entry was carried out, changes of users and roles among it.
+    AuthAcknowledged {
+        /// The entry.
+        index: LogIndex,
     },
     /// A node asked whether it, or its leader, still leads, under this name (node, boot, counter).
     ReadRound {

@@ -5,7 +5,7 @@
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use tidelock_model::{Event, LogIndex, Members, NodeId, Revision};
+use tidelock_model::{Auth, Event, LogIndex, Members, NodeId, Revision};
 use tidelock_replica::Observer;
 use tidelock_state::{Effects, LeaseChange, State};
 
@@ -22,6 +22,7 @@ pub(crate) struct Seen {
     events: Vec<Event>,
     leases: Vec<LeaseChange>,
     members: Option<Members>,
+    auth: Arc<Auth>,
     pub(crate) installed: bool,
 }
 
@@ -50,6 +51,7 @@ impl Observer for Tap {
             leases: effects.map(|effects| effects.leases.clone()).unwrap_or_default(),
             // Only entries without commands change members.
             members: effects.is_none().then(|| state.members().clone()),
+            auth: Arc::clone(state.auth()),
             installed: false,
         });
     }
@@ -63,6 +65,7 @@ impl Observer for Tap {
             events: Vec::new(),
             leases: Vec::new(),
             members: Some(state.members().clone()),
+            auth: Arc::clone(state.auth()),
             installed: true,
         });
     }
@@ -73,17 +76,22 @@ pub(crate) struct Scribe {
     recorder: Recorder,
     granted: BTreeSet<i64>,
     ended: BTreeSet<i64>,
+    /// The last entry that any node carried out, and users and roles then.
+    newest: LogIndex,
+    auth: Arc<Auth>,
 }
 
 impl Scribe {
     pub(crate) fn new(recorder: Recorder) -> Scribe {
-        Scribe { recorder, granted: BTreeSet::new(), ended: BTreeSet::new() }
+        let (granted, ended, newest, auth) = Default::default();
+        Scribe { recorder, granted, ended, newest, auth }
     }
 
     /// Writes one thing down. `Err`: it contradicts what another node, or an earlier life, did.
     pub(crate) fn write(&mut self, node: NodeId, boot: u64, seen: Seen) -> Result<(), String> {
-        let Seen { index, revision, digest, events, leases, members, .. } = seen;
+        let Seen { index, revision, digest, events, leases, members, auth, .. } = seen;
         self.recorder.observe(Observation::Applied { node, boot, index, digest, revision });
+        self.write_auth(index, revision, &events, auth);
         if let Some(members) = members {
             let voter = |member: &&tidelock_model::Member| member.role == tidelock_model::MemberRole::Voter;
             let voters = members.by_id.values().filter(voter).map(|member| member.id).collect();
@@ -105,6 +113,19 @@ impl Scribe {
             }
         }
         self.write_changes(node, &events)
+    }
+
+    /// Every entry is carried out for the first time by somebody, one after the other.
+    fn write_auth(&mut self, index: LogIndex, revision: Revision, events: &[Event], auth: Arc<Auth>) {
+        if index <= self.newest {
+            return;
+        }
+        self.newest = index;
+        if auth != self.auth {
+            self.auth = Arc::clone(&auth);
+            let before = events.first().map_or(revision, |event| Revision(event.record.meta().modified.0 - 1));
+            self.recorder.observe(Observation::AuthChanged { index, before, revision, auth });
+        }
     }
 
     fn write_changes(&self, node: NodeId, events: &[Event]) -> Result<(), String> {

@@ -16,11 +16,16 @@
 //! | `lease/<id>/<n>` | unique text, usually owned by lease `<id>`                           |
 //! | `session/<id>`   | unique text, owned by lease `<id>`                                   |
 //! | `bulk/<n>`       | unique text, then padding                                            |
+//! | `lock/<n>/<id>`  | unique text, owned by lease `<id>` (in hexadecimal), which waits in the line or holds the lock |
+//! | `guarded/<n>`    | `<token>#<unique>`; written by the holder of lock `<n>` alone, the token is when its place was made |
+//! | `auth/<n>/<k>`   | unique text, written by users                                        |
 
+mod auth;
 mod bulk;
 mod counters;
 mod leases;
 mod lists;
+mod locks;
 mod members;
 mod registers;
 mod sessions;
@@ -65,6 +70,8 @@ pub const ALL: &[Workload] = &[
     Workload { name: "upkeep", clients_max: 2, start: upkeep::start },
     // One change of members at a time, so one client.
     Workload { name: "members", clients_max: 1, start: members::start },
+    Workload { name: "locks", clients_max: 6, start: locks::start },
+    Workload { name: "auth", clients_max: 6, start: auth::start },
 ];
 
 /// Shortest and longest time a client waits for an answer; some are more patient than the nodes are.

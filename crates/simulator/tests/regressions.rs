@@ -14,10 +14,14 @@ const PINNED: &[(u64, &str, &str)] = &[
     (4, "", "the same, with one kind of fault"),
     (9, "", "the same, without any fault"),
     (10, "", "a node took the words of a peer's removal for its own (bug 24)"),
+    (1_092, "", "a leader removed itself, and the other of two members waited for its vote for ever (bug 25)"),
+    (1_212, "", "the same"),
     (2_658_434_119, "", "a member that was away could not answer a leader it did not know (bug 26)"),
     (2_658_434_215, "", "the same"),
     (5_077, "", "an expiry that got lost was proposed again too late (bug 28)"),
     (5_310, "", "the same"),
+    (97, "", "a joint change was told as done before the cluster had left it (bug 29)"),
+    (100_626, "", "a removed leader that lingered was ended by an assertion of the engine (bug 30)"),
 ];
 
 /// What was found once was real for some user; found again it would be a mistake made twice.

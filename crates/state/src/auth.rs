@@ -117,7 +117,7 @@ fn carry_out(auth: &mut Auth, command: AuthCommand) -> Result<bool, AuthRefusal>
             })?;
         }
         AuthCommand::UserGrantRole { user, role } => {
-            if !auth.change(|users, roles| grant_role(users, roles, &user, role, next))? {
+            if !auth.change(|users, roles| grant_role(users, roles, &user, role))? {
                 return Ok(false);
             }
         }
@@ -128,7 +128,6 @@ fn carry_out(auth: &mut Auth, command: AuthCommand) -> Result<bool, AuthRefusal>
             auth.change(|users, _| {
                 let user = users.get_mut(&user).ok_or(AuthRefusal::UserNotFound)?;
                 let had = user.roles.remove(&role);
-                user.tokens_since = next;
                 if had { Ok(()) } else { Err(AuthRefusal::RoleNotGranted) }
             })?;
         }
@@ -137,7 +136,7 @@ fn carry_out(auth: &mut Auth, command: AuthCommand) -> Result<bool, AuthRefusal>
             if enabled && role == ROOT {
                 return Err(AuthRefusal::InvalidManagement);
             }
-            auth.change(|users, roles| delete_role(users, roles, &role, next))?;
+            auth.change(|users, roles| delete_role(users, roles, &role))?;
         }
         AuthCommand::RoleGrantPermission { role, range, permission } => {
             auth.change(|_, roles| grant_permission(roles, &role, range, permission))?;
@@ -176,17 +175,13 @@ fn add_user(users: &mut Users, name: String, password_hash: Option<String>, now:
     Ok(())
 }
 
-fn grant_role(users: &mut Users, roles: &Roles, user: &str, role: String, now: u64) -> Result<bool, AuthRefusal> {
+fn grant_role(users: &mut Users, roles: &Roles, user: &str, role: String) -> Result<bool, AuthRefusal> {
     let user = users.get_mut(user).ok_or(AuthRefusal::UserNotFound)?;
     // The role root need not be made.
     if role != ROOT && !roles.contains_key(&role) {
         return Err(AuthRefusal::RoleNotFound);
     }
-    let is_new = user.roles.insert(role);
-    if is_new {
-        user.tokens_since = now;
-    }
-    Ok(is_new)
+    Ok(user.roles.insert(role))
 }
 
 fn add_role(roles: &mut Roles, name: String) -> Result<(), AuthRefusal> {
@@ -201,12 +196,10 @@ fn add_role(roles: &mut Roles, name: String) -> Result<(), AuthRefusal> {
     Ok(())
 }
 
-fn delete_role(users: &mut Users, roles: &mut Roles, role: &str, now: u64) -> Result<(), AuthRefusal> {
+fn delete_role(users: &mut Users, roles: &mut Roles, role: &str) -> Result<(), AuthRefusal> {
     roles.remove(role).ok_or(AuthRefusal::RoleNotFound)?;
     for user in users.values_mut() {
-        if user.roles.remove(role) {
-            user.tokens_since = now;
-        }
+        user.roles.remove(role);
     }
     Ok(())
 }

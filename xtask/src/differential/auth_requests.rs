@@ -5,6 +5,7 @@
 
 use std::collections::VecDeque;
 
+use bytes::Bytes;
 use tidelock_etcd_api::authpb::{Permission, UserAddOptions};
 use tidelock_etcd_api::etcdserverpb::*;
 
@@ -26,6 +27,43 @@ pub(super) fn caller(random: &mut Random) -> Option<&'static str> {
         1 => Some("stranger"),
         2..9 => Some(ROOT),
         other => Some(USERS[other as usize % 3]),
+    }
+}
+
+/// The request with its ranges the right way round, while authentication is on: whether a user may touch a range
+/// that ends before it begins, and so holds nothing, depends with etcd on the shape of its tree of permissions.
+pub(super) fn askable(mut call: Call, world: &World) -> Call {
+    if world.auth {
+        match &mut call {
+            Call::Range(request) | Call::RangeStream(request) => straighten(&mut request.key, &mut request.range_end),
+            Call::DeleteRange(request) => straighten(&mut request.key, &mut request.range_end),
+            Call::Txn(txn) => straighten_txn(txn),
+            _ => {}
+        }
+    }
+    call
+}
+
+fn straighten(key: &mut Bytes, range_end: &mut Bytes) {
+    if !range_end.is_empty() && **range_end != *b"\0" && *range_end <= *key {
+        std::mem::swap(key, range_end);
+        if range_end == key {
+            range_end.clear();
+        }
+    }
+}
+
+fn straighten_txn(txn: &mut TxnRequest) {
+    txn.compare.iter_mut().for_each(|compare| straighten(&mut compare.key, &mut compare.range_end));
+    for op in txn.success.iter_mut().chain(&mut txn.failure) {
+        match &mut op.request {
+            Some(request_op::Request::RequestRange(request)) => straighten(&mut request.key, &mut request.range_end),
+            Some(request_op::Request::RequestDeleteRange(request)) => {
+                straighten(&mut request.key, &mut request.range_end);
+            }
+            Some(request_op::Request::RequestTxn(txn)) => straighten_txn(txn),
+            Some(request_op::Request::RequestPut(_)) | None => {}
+        }
     }
 }
 

@@ -360,6 +360,15 @@ fn hash_at_negative_revision(call: &Call, ours: &mut Answer, theirs: &mut Answer
 
 fn hash_at_compacted_revision(call: &Call, ours: &mut Answer, theirs: &mut Answer) {
     let Call::HashKv(request) = call else { return };
+    // The note stays when the revision itself is gone.
+    if let Answer::Reply(reply) = &*theirs
+        && let Reply::HashKv(noted) = &**reply
+        && noted.hash_revision == request.revision
+        && matches!(ours, Answer::Refused(_, text) if text.contains("compacted"))
+    {
+        *theirs = ours.clone();
+        return;
+    }
     if let Some((Reply::HashKv(ours), Reply::HashKv(theirs))) = replies(ours, theirs)
         && ours.compact_revision == request.revision
         && theirs.compact_revision < request.revision
@@ -369,10 +378,12 @@ fn hash_at_compacted_revision(call: &Call, ours: &mut Answer, theirs: &mut Answe
 }
 
 fn permissions_of_a_key(_: &Call, ours: &mut Answer, theirs: &mut Answer) {
-    if let Some((Reply::RoleGet(_), Reply::RoleGet(theirs))) = replies(ours, theirs)
+    if let Some((Reply::RoleGet(ours), Reply::RoleGet(theirs))) = replies(ours, theirs)
         && theirs.perm.is_sorted_by(|one, next| one.key <= next.key)
     {
-        theirs.perm.sort_by(|one, other| (&one.key, &one.range_end).cmp(&(&other.key, &other.range_end)));
+        for perm in [&mut ours.perm, &mut theirs.perm] {
+            perm.sort_by(|one, other| (&one.key, &one.range_end).cmp(&(&other.key, &other.range_end)));
+        }
     }
 }
 

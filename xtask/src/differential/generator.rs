@@ -118,8 +118,10 @@ impl Generator {
         let (random, ahead) = (&mut self.random, &mut self.ahead);
         match chosen {
             None => return Step::WatchCompare,
-            Some(Phase::Kv) => return Step::Call(kv_requests::call(random, world)),
-            Some(Phase::Txn) => return Step::Call(Call::Txn(txn_requests::txn(random, world))),
+            Some(Phase::Kv) => return Step::Call(auth_requests::askable(kv_requests::call(random, world), world)),
+            Some(Phase::Txn) => {
+                return Step::Call(auth_requests::askable(Call::Txn(txn_requests::txn(random, world)), world));
+            }
             Some(Phase::Compact) => return Step::Call(Call::Compact(kv_requests::compaction(random, world))),
             Some(Phase::Watch) => return watch(random, world),
             Some(Phase::Lease) => other_requests::lease(random, world, ahead),

@@ -41,7 +41,8 @@ pub(super) fn lease(random: &mut Random, world: &World, steps: &mut VecDeque<Ste
             let id = lease_id(random);
             steps.push_back(Step::Call(Call::LeaseGrant(LeaseGrantRequest { ttl, id })));
             steps.push_back(Step::Call(Call::LeaseTimeToLive(LeaseTimeToLiveRequest { id, keys: true })));
-            Call::LeaseRevoke(LeaseRevokeRequest { id })
+            // By root, who may: it must not be left to run out.
+            return steps.push_back(Step::CallAs(ROOT, Call::LeaseRevoke(LeaseRevokeRequest { id })));
         }
         4 => {
             let ttl = [LONGEST, LONGEST + 1, i64::MAX, 1 << 32][random.below(4) as usize];

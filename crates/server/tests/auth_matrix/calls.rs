@@ -318,7 +318,21 @@ pub(crate) const PLAIN_CALLS: &[PlainCall] = &[
         verdict: |caller| caller.verdict(caller.may_read((OWNED_INSIDE, "")) && caller.may_read((OWNED_OUTSIDE, ""))),
         run: |c, t, _| call!(c.lease.lease_leases(t, pb::LeaseLeasesRequest {})),
     },
-    PlainCall { name: "renew a lease", verdict: Caller::as_user, run: |c, t, _| Box::pin(c.renew(t)) },
+    PlainCall {
+        name: "renew a lease that is not there",
+        verdict: Caller::as_user,
+        run: |c, t, _| Box::pin(c.renew(t, LEASE_EMPTY)),
+    },
+    PlainCall {
+        name: "renew a lease that owns an inner key",
+        verdict: |caller| revoke_verdict(caller, OWNED_INSIDE),
+        run: |c, t, _| Box::pin(c.renew(t, LEASE_INSIDE)),
+    },
+    PlainCall {
+        name: "renew a lease that owns an outer key",
+        verdict: |caller| revoke_verdict(caller, OWNED_OUTSIDE),
+        run: |c, t, _| Box::pin(c.renew(t, LEASE_OUTSIDE)),
+    },
     PlainCall {
         name: "list members",
         verdict: Caller::as_user,
@@ -555,8 +569,8 @@ impl Client {
         }
     }
 
-    async fn renew(&self, token: Token<'_>) -> Verdict {
-        let requests = futures_util::stream::iter([pb::LeaseKeepAliveRequest { id: LEASE_EMPTY }]);
+    async fn renew(&self, token: Token<'_>, id: i64) -> Verdict {
+        let requests = futures_util::stream::iter([pb::LeaseKeepAliveRequest { id }]);
         match self.lease.clone().lease_keep_alive(with(token, requests)).await {
             Ok(stream) => judged(stream.into_inner().message().await),
             Err(status) => judged::<()>(Err(status)),

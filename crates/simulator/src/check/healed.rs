@@ -46,6 +46,13 @@ pub(crate) fn running_at_the_end(history: &History) -> BTreeMap<NodeId, Option<R
     running
 }
 
+/// Whether all nodes that run have come equally far.
+pub(crate) fn have_converged(history: &History) -> bool {
+    let mut reached = running_at_the_end(history).into_values().map(|reached| reached.map(of));
+    let first = reached.next();
+    reached.all(|other| Some(other) == first)
+}
+
 pub(crate) fn check(prepared: &Prepared<'_>, findings: &mut Findings) {
     let bounds = &prepared.history.bounds;
     let (Some(healed), Some(ended)) = (bounds.healed, bounds.ended) else { return };

@@ -8,7 +8,7 @@ use super::horizon::Horizon;
 use super::leases::{Lease, leases};
 use super::replay::Replay;
 use super::told_watch::{ToldWatch, told_watches};
-use crate::history::{Answer, History, Notice, Observation, Operation, Stamp, Told};
+use crate::history::{Answer, Asker, History, Notice, Observation, Operation, Stamp, Told};
 
 /// A history, ready to be judged.
 pub struct Prepared<'a> {
@@ -71,8 +71,12 @@ pub(crate) struct Named<'a>(pub(crate) &'a Operation);
 
 impl fmt::Display for Named<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Operation { client, node, called, returned, request, result } = self.0;
-        write!(f, "client {client} asked node {node} at {} {request:?} and ", At(*called))?;
+        let Operation { client, node, called, returned, asker, request, result } = self.0;
+        write!(f, "client {client} asked node {node} at {}", At(*called))?;
+        if let Some(Asker { user, auth_revision }) = asker {
+            write!(f, " as {user}, proved at {auth_revision},")?;
+        }
+        write!(f, " {request:?} and ")?;
         match returned {
             Some(returned) => write!(f, "was told at {} {result:?}", At(*returned)),
             None => write!(f, "was told nothing until the end"),

@@ -134,7 +134,7 @@ mod tests {
     fn told(from: u64, to: u64, request: Request, content: Content) -> Operation {
         let result = Told::Answer(Answer { revision: 0, term: 1, content });
         let (called, returned) = (stamp(from), Some(stamp(to)));
-        Operation { client: from as u32, node: NodeId(1), called, returned, request, result }
+        Operation { client: from as u32, node: NodeId(1), called, returned, asker: None, request, result }
     }
 
     fn put(from: u64, to: u64, value: &str, previous: &str) -> Operation {

@@ -143,7 +143,7 @@ impl Maker {
         let revision = if matches!(content, Content::KeptAlive { .. }) { 0 } else { self.revision };
         let result = Told::Answer(Answer { revision, term: 1, content });
         let node = NodeId(u64::from(client - 1) % 3 + 1);
-        self.history.operations.push(Operation { client, node, called, returned, request, result });
+        self.history.operations.push(Operation { client, node, called, returned, asker: None, request, result });
         self.history.operations.len() - 1
     }
 
@@ -153,7 +153,7 @@ impl Maker {
         let returned = Some(self.moment());
         let result = Told::Unknown("timeout".into());
         let node = NodeId(u64::from(client - 1) % 3 + 1);
-        self.history.operations.push(Operation { client, node, called, returned, request, result });
+        self.history.operations.push(Operation { client, node, called, returned, asker: None, request, result });
         self.history.operations.len() - 1
     }
 
@@ -301,6 +301,7 @@ impl Maker {
             start,
             no_deletes: false,
             no_puts: false,
+            user: None,
             called,
             notices: vec![created],
             closed: None,

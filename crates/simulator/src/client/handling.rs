@@ -6,14 +6,14 @@ use std::sync::Arc;
 use tidelock_coordinator::{Consistency, Coordinator, ProposeError, ReadError, Role};
 use tidelock_etcd_api::etcdserverpb::{CompactionRequest, LeaseGrantRequest, LeaseRevokeRequest};
 use tidelock_face_etcd::{FaceError, Headers, Limits, kv, lease, txn};
-use tidelock_model::{Answer as Outcome, Command, LeaseId, Query, QueryAnswer, Revision};
+use tidelock_model::{Answer as Outcome, Caller, Command, LeaseId, Query, QueryAnswer, Revision};
 
 use super::wire;
 use crate::history::{Answer, Compare, Content, Op, Request, Told};
 
 /// Carries out a request, or says why not.
-pub(super) async fn handle(coordinator: Arc<dyn Coordinator>, request: Request) -> Told {
-    let face = Face { headers: Headers::new(coordinator.clone()), coordinator, limits: Limits::default() };
+pub(super) async fn handle(coordinator: Arc<dyn Coordinator>, caller: Caller, request: Request) -> Told {
+    let face = Face { caller, headers: Headers::new(coordinator.clone()), coordinator, limits: Limits::default() };
     let local = matches!(&request, Request::Op(Op::Get { serializable: true, .. }));
     if !local && face.coordinator.status().role == Role::Learner {
         return Told::Refused(FaceError::NotSupportedForLearner.to_string());
@@ -32,8 +32,9 @@ fn misfit(error: FaceError) -> Told {
 }
 
 fn not_proposed(error: ProposeError) -> Told {
-    // "Stopping" is also said about proposals that were handed over before.
-    let unknown = matches!(error, ProposeError::OutcomeUnknown { .. } | ProposeError::Stopping);
+    // The face says the same of a node that is stopping and of one that stopped meanwhile.
+    let unknown =
+        matches!(error, ProposeError::OutcomeUnknown { .. } | ProposeError::Interrupted | ProposeError::Stopping);
     let text = FaceError::from(error).to_string();
     if unknown { Told::Unknown(text) } else { Told::Refused(text) }
 }
@@ -55,6 +56,7 @@ fn not_renewed(error: ReadError) -> Told {
 }
 
 struct Face {
+    caller: Caller,
     coordinator: Arc<dyn Coordinator>,
     headers: Headers,
     limits: Limits,
@@ -77,7 +79,7 @@ impl Face {
     }
 
     async fn propose(&self, command: Command) -> Result<(Revision, Outcome), Told> {
-        let outcome = self.coordinator.propose(command, None).await.map_err(not_proposed)?;
+        let outcome = self.coordinator.propose(self.caller.clone(), command, None).await.map_err(not_proposed)?;
         let answer = outcome.result.map_err(|refusal| Told::Error(FaceError::from(refusal).to_string()))?;
         Ok((outcome.revision, answer))
     }
@@ -99,7 +101,11 @@ impl Face {
     async fn get(&self, key: &str, end: Option<&str>, at: i64, serializable: bool) -> Result<Answer, Told> {
         let request = wire::range(key, end, at, serializable);
         let query = kv::range_to_query(&request).map_err(mistaken)?;
-        let answer = self.coordinator.read(query, kv::range_consistency(&request)).await.map_err(not_read)?;
+        let answer = self
+            .coordinator
+            .read(self.caller.clone(), query, kv::range_consistency(&request))
+            .await
+            .map_err(not_read)?;
         let QueryAnswer::Op { revision, .. } = answer else { return Err(misfit(FaceError::KeyNotFound)) };
         let response = kv::range_to_response(answer, self.headers.at(revision)).map_err(misfit)?;
         Ok(wire::answer(response.header, wire::range_content(&response)))
@@ -117,7 +123,7 @@ impl Face {
             }
         } else {
             let consistency = if local { Consistency::Local } else { Consistency::Linearizable };
-            match self.coordinator.read(Query::Txn(op), consistency).await.map_err(not_read)? {
+            match self.coordinator.read(self.caller.clone(), Query::Txn(op), consistency).await.map_err(not_read)? {
                 QueryAnswer::Op { revision, answer } => (revision, answer),
                 _ => return Err(misfit(MISFIT)),
             }
@@ -152,7 +158,7 @@ impl Face {
     async fn keep_alive(&self, id: i64) -> Result<Answer, Told> {
         // Made before the renewal, as the face does; its revision says nothing about the lease.
         let header = self.headers.without_revision();
-        let info = self.coordinator.keep_alive(LeaseId(id)).await.map_err(not_renewed)?;
+        let info = self.coordinator.keep_alive(self.caller.clone(), LeaseId(id)).await.map_err(not_renewed)?;
         let response = lease::keep_alive_to_response(id, info, header);
         let ttl_s = Some(response.ttl).filter(|ttl| *ttl > 0);
         Ok(wire::answer(response.header, Content::KeptAlive { ttl_s }))

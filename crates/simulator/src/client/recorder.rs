@@ -6,7 +6,7 @@ use std::rc::Rc;
 use tidelock_model::NodeId;
 
 use crate::executor::Clock;
-use crate::history::{History, Notice, Observation, Operation, Request, Stamp, Told, WatchLog};
+use crate::history::{Asker, History, Notice, Observation, Operation, Request, Stamp, Told, WatchLog};
 
 /// The history being written. Clones write the same one.
 #[derive(Clone)]
@@ -54,11 +54,16 @@ impl Recorder {
     pub(crate) fn called(&self, client: u32, node: NodeId, request: Request) -> usize {
         let called = self.stamp();
         let result = Told::Unknown("not answered yet".to_owned());
-        let operation = Operation { client, node, called, returned: None, request, result };
+        let operation = Operation { client, node, called, returned: None, asker: None, request, result };
         self.with(|history| {
             history.operations.push(operation);
             history.operations.len() - 1
         })
+    }
+
+    /// The request has arrived, on behalf of a user.
+    pub(crate) fn asked_as(&self, place: usize, asker: Asker) {
+        self.with(|history| history.operations[place].asker = Some(asker));
     }
 
     /// A client was told.

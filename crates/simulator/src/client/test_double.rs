@@ -11,8 +11,8 @@ use tidelock_coordinator::{
     WatchRequest, WatcherId,
 };
 use tidelock_model::{
-    Batch, ClusterId, Command, LeaseId, LeaseInfo, LogTime, Member, MemberChange, MemberRole, NodeId, Origin, Outcome,
-    Proposal, Query, QueryAnswer, RequestId, Revision, Term, WatchClosed,
+    Auth, Batch, Caller, ClusterId, Command, LeaseId, LeaseInfo, LogTime, Member, MemberChange, MemberRole, NodeId,
+    Origin, Outcome, Proposal, Query, QueryAnswer, RequestId, Revision, Term, WatchClosed,
 };
 use tidelock_replica::watch_hub::{QueueLimits, SubscriberId, WatchControl, WatchHub, WatchQueue};
 use tidelock_state::State;
@@ -113,7 +113,16 @@ fn founder(id: u64) -> Member {
 }
 
 impl Coordinator for Double {
-    fn propose(&self, command: Command, request: Option<RequestId>) -> Answering<'_, Result<Outcome, ProposeError>> {
+    fn auth(&self) -> Arc<Auth> {
+        Arc::clone(self.lock().state.auth())
+    }
+
+    fn propose(
+        &self,
+        caller: Caller,
+        command: Command,
+        request: Option<RequestId>,
+    ) -> Answering<'_, Result<Outcome, ProposeError>> {
         Box::pin(async move {
             self.wait().await;
             let content = &mut *self.lock();
@@ -123,21 +132,22 @@ impl Coordinator for Double {
             content.proposals += 1;
             let index = content.state.applied().next();
             let origin = Origin { node: NodeId(1), boot: 1, number: index.0 };
-            let batch = Batch { at: LogTime(index.0), proposals: vec![Proposal { origin, request, command }] };
+            let batch = Batch { at: LogTime(index.0), proposals: vec![Proposal { origin, request, caller, command }] };
             let mut effects = content.state.apply(index, Term(TERM), batch);
+            content.hub.check_callers(content.state.auth());
             content.hub.publish(&effects.events, content.state.revision());
             content.hub.wake();
             Ok(effects.applied.remove(0).outcome)
         })
     }
 
-    fn read(&self, query: Query, _: Consistency) -> Answering<'_, Result<QueryAnswer, ReadError>> {
+    fn read(&self, caller: Caller, query: Query, _: Consistency) -> Answering<'_, Result<QueryAnswer, ReadError>> {
         Box::pin(async move {
             self.wait().await;
             let mut content = self.lock();
             match content.refuse_reads.pop_front() {
                 Some(error) => Err(error),
-                None => Ok(content.state.read(&query)?),
+                None => Ok(content.state.read_as(&caller, &query)?),
             }
         })
     }
@@ -146,7 +156,7 @@ impl Coordinator for Double {
         unreachable!("tests open doors with `Handle`, which subscribes")
     }
 
-    fn keep_alive(&self, lease: LeaseId) -> Answering<'_, Result<Option<LeaseInfo>, ReadError>> {
+    fn keep_alive(&self, _: Caller, lease: LeaseId) -> Answering<'_, Result<Option<LeaseInfo>, ReadError>> {
         Box::pin(async move {
             self.wait().await;
             let mut content = self.lock();
@@ -161,11 +171,11 @@ impl Coordinator for Double {
         })
     }
 
-    fn lease_info(&self, lease: LeaseId) -> Answering<'_, Result<Option<LeaseInfo>, ReadError>> {
-        self.keep_alive(lease)
+    fn lease_info(&self, caller: Caller, lease: LeaseId) -> Answering<'_, Result<Option<LeaseInfo>, ReadError>> {
+        self.keep_alive(caller, lease)
     }
 
-    fn change_members(&self, change: MemberChange) -> Answering<'_, Result<Vec<Member>, MemberError>> {
+    fn change_members(&self, _: Caller, change: MemberChange) -> Answering<'_, Result<Vec<Member>, MemberError>> {
         Box::pin(async move {
             self.wait().await;
             let content = &mut *self.lock();
@@ -175,11 +185,11 @@ impl Coordinator for Double {
         })
     }
 
-    fn transfer_leadership(&self, _: NodeId) -> Answering<'_, Result<(), MemberError>> {
+    fn transfer_leadership(&self, _: Caller, _: NodeId) -> Answering<'_, Result<(), MemberError>> {
         Box::pin(std::future::ready(Ok(())))
     }
 
-    fn take_snapshot(&self) -> Answering<'_, Result<(), String>> {
+    fn take_snapshot(&self, _: Caller) -> Answering<'_, Result<(), String>> {
         Box::pin(std::future::ready(Ok(())))
     }
 
@@ -234,13 +244,14 @@ macro_rules! pass_on {
 
 impl Coordinator for Handle {
     pass_on! {
-        propose(command: Command, request: Option<RequestId>) -> Answering<'_, Result<Outcome, ProposeError>>;
-        read(query: Query, consistency: Consistency) -> Answering<'_, Result<QueryAnswer, ReadError>>;
-        keep_alive(lease: LeaseId) -> Answering<'_, Result<Option<LeaseInfo>, ReadError>>;
-        lease_info(lease: LeaseId) -> Answering<'_, Result<Option<LeaseInfo>, ReadError>>;
-        change_members(change: MemberChange) -> Answering<'_, Result<Vec<Member>, MemberError>>;
-        transfer_leadership(to: NodeId) -> Answering<'_, Result<(), MemberError>>;
-        take_snapshot() -> Answering<'_, Result<(), String>>;
+        auth() -> Arc<Auth>;
+        propose(caller: Caller, command: Command, request: Option<RequestId>) -> Answering<'_, Result<Outcome, ProposeError>>;
+        read(caller: Caller, query: Query, consistency: Consistency) -> Answering<'_, Result<QueryAnswer, ReadError>>;
+        keep_alive(caller: Caller, lease: LeaseId) -> Answering<'_, Result<Option<LeaseInfo>, ReadError>>;
+        lease_info(caller: Caller, lease: LeaseId) -> Answering<'_, Result<Option<LeaseInfo>, ReadError>>;
+        change_members(caller: Caller, change: MemberChange) -> Answering<'_, Result<Vec<Member>, MemberError>>;
+        transfer_leadership(caller: Caller, to: NodeId) -> Answering<'_, Result<(), MemberError>>;
+        take_snapshot(caller: Caller) -> Answering<'_, Result<(), String>>;
         wait_until_swept() -> Answering<'_, ()>;
         term() -> Term;
         revision() -> Revision;

@@ -16,7 +16,7 @@ use tidelock_etcd_api::etcdserverpb::{
 };
 use tidelock_face_etcd::watch_stream::{Action, HeaderAt, WatchStream};
 use tidelock_face_etcd::{Headers, Limits};
-use tidelock_model::NodeId;
+use tidelock_model::{Caller, NodeId};
 use tokio::sync::mpsc;
 
 use super::{Client, wire};
@@ -31,6 +31,9 @@ const REPLIES_QUEUED: usize = 8;
 const REQUESTS_QUEUED: usize = 16;
 /// Shortest and longest time between two whims of a client.
 const WHIM: (Micros, Micros) = (200_000, 2_000_000);
+
+/// etcd's words for someone who may not.
+const DENIED: &str = "permission denied";
 
 /// How often a client that does nothing looks whether the run is over.
 const DAWDLE_STEP: Micros = 200_000;
@@ -92,10 +95,16 @@ impl Client {
     /// Watches at a node until the connection breaks, the client has had enough, or there is no watcher
     /// left.
     pub async fn watch(&self, node: NodeId, specs: Vec<WatchSpec>, habits: &Habits) -> Watched {
+        self.watch_for(node, None, specs, habits).await
+    }
+
+    /// The same, as one of the node's users if need be.
+    pub async fn watch_for(&self, node: NodeId, user: Option<&str>, specs: Vec<WatchSpec>, habits: &Habits) -> Watched {
         let Some(door) = self.around().doors.door(node) else { return Watched { broke: true, unfinished: specs } };
         let (requests, requested) = mpsc::channel(REQUESTS_QUEUED);
         let (replies, replied) = mpsc::channel(REPLIES_QUEUED);
-        let served = serve(door.coordinator(), requested, replies, self.around().clock.clone(), habits.notify_every);
+        let (clock, name) = (self.around().clock.clone(), user.map(Arc::from));
+        let served = serve(door.coordinator(), name, requested, replies, clock, habits.notify_every);
         let arrives_late = self.chance(500);
         let connection = async {
             // However it ends, the client only sees that nothing more comes.
@@ -104,7 +113,7 @@ impl Client {
                 std::future::pending::<()>().await;
             }
         };
-        let mut reader = Reader { client: self, node, requests, watchers: Vec::new(), by_id: BTreeMap::new() };
+        let mut reader = Reader { client: self, node, user, requests, watchers: Vec::new(), by_id: BTreeMap::new() };
         specs.into_iter().zip(1..).for_each(|(spec, id)| reader.open(spec, id));
         let broke = tokio::select! {
             biased;
@@ -119,6 +128,7 @@ impl Client {
 struct Reader<'a> {
     client: &'a Client,
     node: NodeId,
+    user: Option<&'a str>,
     requests: mpsc::Sender<WatchRequest>,
     watchers: Vec<Watcher>,
     /// Whom responses under a name are about, in this order: the next one follows when the one before
@@ -153,6 +163,7 @@ impl Reader<'_> {
             start: spec.start,
             no_deletes: spec.no_deletes,
             no_puts: spec.no_puts,
+            user: self.user.map(str::to_owned),
             called: recorder.stamp(),
             notices: Vec::new(),
             closed: None,
@@ -261,6 +272,9 @@ impl Reader<'_> {
             if compact_revision > 0 && self.watchers[place].open {
                 self.client.around().coverage.hit(coverage::WATCHER_COMPACTED);
             }
+            if self.user.is_some() && !response.created && reason.contains(DENIED) && self.watchers[place].open {
+                self.client.around().coverage.hit(coverage::WATCHER_REVOKED);
+            }
             self.tell(place, Notice::Canceled { compact_revision, reason });
             return self.close(place);
         }
@@ -308,9 +322,16 @@ impl Reader<'_> {
     }
 }
 
+/// Who the node takes the client for when a request arrives.
+fn caller(coordinator: &dyn Coordinator, user: Option<&Arc<str>>) -> Caller {
+    let proved = |name: &Arc<str>| Caller::User { name: name.clone(), auth_revision: coordinator.auth().revision };
+    user.map_or(Caller::Internal, proved)
+}
+
 /// The node's end, in the shape of the face's own task.
 async fn serve(
     coordinator: Arc<dyn Coordinator>,
+    user: Option<Arc<str>>,
     mut requests: mpsc::Receiver<WatchRequest>,
     replies: mpsc::Sender<WatchResponse>,
     clock: Clock,
@@ -330,7 +351,7 @@ async fn serve(
         tokio::select! {
             biased;
             request = requests.recv() => match request {
-                Some(request) => stream.on_request(request, &mut actions),
+                Some(request) => stream.on_request(request, Ok(caller(&*coordinator, user.as_ref())), &mut actions),
                 None => return,
             },
             () = &mut interval => {

@@ -28,7 +28,8 @@ const SETTLING: Micros = 3 * SECOND;
 const FAULTS_MAX: u64 = 45;
 
 /// Every workload: its name, how often a seed has it (in thousandths), and how many clients it has at least
-/// and at most. The names are those of `crate::workload`.
+/// and at most. The names are those of `crate::workload`. New ones go to the end: all are drawn in this order from
+/// a stream of their own, so seeds that do not have the new one stay what they were.
 pub const WORKLOADS: &[(&str, u64, u64, u64)] = &[
     ("registers", 900, 2, 6),
     ("transactions", 500, 1, 3),
@@ -40,6 +41,8 @@ pub const WORKLOADS: &[(&str, u64, u64, u64)] = &[
     ("bulk", 400, 1, 2),
     ("upkeep", 700, 1, 1),
     ("members", 250, 1, 1),
+    ("locks", 200, 3, 5),
+    ("auth", 200, 3, 6),
 ];
 
 /// The names of what a network does to frames, as they are counted.

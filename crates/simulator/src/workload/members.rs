@@ -10,7 +10,7 @@
 use std::collections::BTreeSet;
 
 use tidelock_coordinator::{Consistency, MemberError};
-use tidelock_model::{Member, MemberChange, MemberRole, NodeId, Query, QueryAnswer};
+use tidelock_model::{Caller, Member, MemberChange, MemberRole, NodeId, Query, QueryAnswer};
 
 use super::{MemberOrders, Order, Setup};
 use crate::client::Client;
@@ -61,8 +61,9 @@ impl Churn {
     /// The members, asked of any node.
     async fn list(&mut self, consistency: Consistency) -> Option<Vec<Member>> {
         let node = self.client.any_node()?;
-        let asked =
-            self.client.call_at(node, |coordinator| async move { coordinator.read(Query::Members, consistency).await });
+        let asked = self.client.call_at(node, |coordinator| async move {
+            coordinator.read(Caller::Internal, Query::Members, consistency).await
+        });
         let Ok(QueryAnswer::Members { members, .. }) = asked.await? else { return None };
         let largest = members.iter().map(|member| member.id.0).max()?;
         self.next_id = self.next_id.max(largest + 1);
@@ -120,8 +121,10 @@ impl Churn {
 
     async fn send(&self, change: MemberChange) -> Option<Result<Vec<Member>, MemberError>> {
         let node = self.client.any_node()?;
-        let answer =
-            self.client.call_at(node, |coordinator| async move { coordinator.change_members(change).await }).await;
+        let answer = self
+            .client
+            .call_at(node, |coordinator| async move { coordinator.change_members(Caller::Internal, change).await })
+            .await;
         if matches!(answer, Some(Ok(_))) {
             self.client.around().coverage.hit(coverage::MEMBERSHIP_CHANGED);
         }

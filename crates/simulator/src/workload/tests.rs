@@ -188,6 +188,38 @@ fn leases_end_in_both_ways_and_watchers_meet_compactions() {
     assert!(history.watches.iter().any(|log| log.start > 0) && history.watches.iter().any(|log| log.start == 0));
 }
 
+/// A lock that nobody ever waits for, or that is never written under, shows nothing.
+#[test]
+fn locks_are_handed_over_and_guard_writes() {
+    let run = run(8, &[("locks", 4)]);
+    assert!(run.stage.around.coverage.get(coverage::LOCK_HANDED_OVER) > 0);
+    let history = run.stage.history();
+    let guarded =
+        history.operations.iter().filter(|operation| succeeded(operation)).flat_map(ops).filter_map(|op| match op {
+            Op::Put { key, value, .. } if key.starts_with("guarded/") => Some(value),
+            _ => None,
+        });
+    let tokens: BTreeSet<u64> = guarded.map(|value| number_of(value)).collect();
+    assert!(tokens.len() > 1, "{tokens:?}");
+}
+
+/// Users that may do nothing, or everything, show nothing either; all others go on undisturbed.
+#[test]
+fn users_are_sometimes_allowed_and_sometimes_refused() {
+    let run = run(9, &[("auth", 6), ("registers", 2), ("watches", 2)]);
+    for name in [coverage::RIGHT_REVOKED, coverage::WRITE_DENIED, coverage::WATCHER_REVOKED] {
+        assert!(run.stage.around.coverage.get(name) > 0, "{name}");
+    }
+    let history = run.stage.history();
+    let (users, others): (Vec<_>, Vec<_>) = history.operations.iter().partition(|operation| operation.asker.is_some());
+    let allowed = users.iter().filter(|operation| succeeded(operation)).count();
+    assert!(allowed * 10 > users.len() && allowed * 10 < users.len() * 9, "{allowed} of {}", users.len());
+    assert!(others.iter().all(|operation| !matches!(operation.result, Told::Refused(_))));
+    let denied = |notice: &Notice| matches!(notice, Notice::Canceled { reason, .. } if reason.contains("denied"));
+    let disturbed = history.watches.iter().filter(|log| log.user.is_none()).flat_map(|log| &log.notices);
+    assert!(!disturbed.into_iter().any(|(_, notice)| denied(notice)));
+}
+
 fn drain(orders: &MemberOrders) -> Vec<Order> {
     std::iter::from_fn(|| orders.take()).collect()
 }

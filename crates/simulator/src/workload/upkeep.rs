@@ -2,7 +2,7 @@
 //! anyone would, so that everything else happens while it happens.
 
 use tidelock_coordinator::Consistency;
-use tidelock_model::{MemberRole, NodeId, Query, QueryAnswer};
+use tidelock_model::{Caller, MemberRole, NodeId, Query, QueryAnswer};
 
 use super::Setup;
 use crate::client::Client;
@@ -42,7 +42,7 @@ async fn compact(client: &Client) {
 async fn snapshot(client: &Client) {
     if let Some(node) = client.any_node() {
         // It may fail, on a full disk for example; the node must live with that.
-        client.call_at(node, |coordinator| async move { coordinator.take_snapshot().await }).await;
+        client.call_at(node, |coordinator| async move { coordinator.take_snapshot(Caller::Internal).await }).await;
     }
 }
 
@@ -54,14 +54,17 @@ async fn hand_on_leadership(client: &Client) {
     let Some(voters) = voters(client, node).await else { return };
     if !voters.is_empty() {
         let to = *client.pick(&voters);
-        client.call_at(asked, |coordinator| async move { coordinator.transfer_leadership(to).await }).await;
+        client
+            .call_at(asked, |coordinator| async move { coordinator.transfer_leadership(Caller::Internal, to).await })
+            .await;
     }
 }
 
 /// Who votes, as far as a node knows.
 async fn voters(client: &Client, node: NodeId) -> Option<Vec<NodeId>> {
-    let asked =
-        client.call_at(node, |coordinator| async move { coordinator.read(Query::Members, Consistency::Local).await });
+    let asked = client.call_at(node, |coordinator| async move {
+        coordinator.read(Caller::Internal, Query::Members, Consistency::Local).await
+    });
     let Ok(QueryAnswer::Members { members, .. }) = asked.await? else { return None };
     Some(members.iter().filter(|member| member.role == MemberRole::Voter).map(|member| member.id).collect())
 }

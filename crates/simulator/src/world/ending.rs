@@ -7,7 +7,7 @@ use std::fmt::Write as _;
 use tidelock_model::NodeId;
 
 use super::{Event, World};
-use crate::check::{self, Violation};
+use crate::check::{self, Violation, healed};
 use crate::coverage;
 use crate::history::{History, Micros, Observation, Request, Told};
 use crate::machine::{Fate, Machine};
@@ -17,6 +17,10 @@ use crate::plan::{MILLISECOND, Plan, SECOND};
 const GO_ON: Micros = 3 * SECOND;
 /// How long watchers are given at the very end.
 const LAST_EVENTS: Micros = 2_500 * MILLISECOND;
+/// How long what was decided in the last moment, such as the end of a lease, may take to reach everybody.
+const SETTLE: Micros = SECOND;
+/// How often it is looked whether it has.
+const SETTLE_EVERY: Micros = 10 * MILLISECOND;
 /// One seed in so many is idle for this long before it ends.
 const IDLE_EVERY: u64 = 4;
 const IDLE: Micros = 20 * SECOND;
@@ -61,6 +65,8 @@ impl World {
             let message = format!("{} clients got no answer long after everything was healed", self.setup.working());
             self.violate("liveness", "healing", message);
         }
+        self.dismiss_who_takes_no_part();
+        self.settle();
         self.judge()
     }
 
@@ -98,8 +104,14 @@ impl World {
         }
     }
 
+    fn settle(&mut self) {
+        let deadline = self.now() + SETTLE;
+        while self.now() < deadline && !self.recorder.with(|history| healed::have_converged(history)) {
+            self.live_until(self.now() + SETTLE_EVERY);
+        }
+    }
+
     fn judge(mut self) -> Outcome {
-        self.dismiss_who_takes_no_part();
         let ended = self.recorder.stamp();
         self.recorder.with(|history| history.bounds.ended = Some(ended));
         let history = self.recorder.finish();
