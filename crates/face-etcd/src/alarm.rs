@@ -7,7 +7,7 @@
 use tidelock_coordinator::{Consistency, Status as NodeStatus};
 use tidelock_etcd_api::etcdserverpb::alarm_request::AlarmAction;
 use tidelock_etcd_api::etcdserverpb::{AlarmMember, AlarmRequest, AlarmResponse, AlarmType};
-use tidelock_model::{Alarm, AlarmKind, Answer, Caller, Command, NodeId, Query, QueryAnswer, Refusal};
+use tidelock_model::{Alarm, AlarmKind, Answer, Caller, Command, Need, NodeId, Query, QueryAnswer, Refusal};
 
 use crate::error_map::FaceError;
 use crate::kv::MISMATCH;
@@ -75,6 +75,9 @@ impl Services {
         request: AlarmRequest,
     ) -> Result<AlarmResponse, FaceError> {
         self.refuse_on_learner()?;
+        if request.action != i32::from(AlarmAction::Get) {
+            self.coordinator.auth().check(caller, &Need::Admin)?;
+        }
         let alarms = match alarm_to_wish(request)? {
             AlarmWish::List(kind) => {
                 let mut alarms =

@@ -124,9 +124,9 @@ impl Services {
 #[tonic::async_trait]
 impl Cluster for Services {
     async fn member_add(&self, request: Request<MemberAddRequest>) -> Result<Response<MemberAddResponse>, Status> {
-        let caller = self.caller(&request)?;
         let id = NodeId(rand::random_range(1..=u64::MAX));
-        let members = self.change(&caller, add_to_change(request.get_ref(), id)?).await?;
+        let change = add_to_change(request.get_ref(), id)?;
+        let members = self.change(&self.caller(&request)?, change).await?;
         let member = members.iter().find(|member| member.id == id.0).cloned();
         let header = Some(self.headers.without_revision());
         Ok(Response::new(MemberAddResponse { header, member, members }))

@@ -254,6 +254,7 @@ impl Kv for Services {
 
     async fn compact(&self, request: Request<CompactionRequest>) -> Result<Response<CompactionResponse>, Status> {
         self.refuse_on_learner()?;
+        self.require_admin(&request)?;
         let caller = self.caller(&request)?;
         let request = request.into_inner();
         let physical = request.physical;

@@ -326,7 +326,7 @@ mod tests {
     /// H1: an entry applied twice or skipped is divergence; stopping is the only honest answer.
     #[test]
     #[should_panic(expected = "entries apply once and in order")]
-    fn an_entry_out_of_order_stops_the_node() {
+    fn h1_an_entry_out_of_order_stops_the_node() {
         State::new().apply_nothing(LogIndex(2));
     }
 

@@ -11,7 +11,7 @@ use tidelock_etcd_api::etcdserverpb::*;
 
 use super::call::Call;
 use super::generator::Step;
-use super::keys::{key, one_in, range_end};
+use super::keys::{key, one_in, prefix_end, range_end};
 use super::world::World;
 use crate::random::Random;
 
@@ -72,6 +72,10 @@ pub(super) fn auth(random: &mut Random, world: &World, steps: &mut VecDeque<Step
     if world.auth && one_in(random, 30) {
         return steps.push_back(Step::CallAs(ROOT, Call::AuthDisable(AuthDisableRequest {})));
     }
+    // Once more, when it is on: otherwise root would have to come in first.
+    if world.auth && one_in(random, 60) {
+        return steps.push_back(Step::Call(Call::AuthEnable(AuthEnableRequest {})));
+    }
     if !world.auth && one_in(random, 12) {
         return switch_on(random, steps);
     }
@@ -113,9 +117,20 @@ fn pick(random: &mut Random, names: &[&str]) -> String {
     }
 }
 
+/// Where the permission that begins at `key` ends: always the same. etcd looks a permission up by its key alone, and
+/// with several of one key it may keep the old one beside the new.
+fn granted_end(key: &[u8]) -> Bytes {
+    match key.iter().map(|byte| u32::from(*byte)).sum::<u32>() % 4 {
+        0 => Bytes::new(),
+        1 => Bytes::from_static(b"\0"),
+        2 => prefix_end(key),
+        _ => Bytes::from_static(b"k/5/x"),
+    }
+}
+
 fn grant(random: &mut Random) -> AuthRoleGrantPermissionRequest {
     let key = key(random);
-    let permission = Permission { perm_type: random.below(3) as i32, range_end: range_end(random, &key), key };
+    let permission = Permission { perm_type: random.below(3) as i32, range_end: granted_end(&key), key };
     let perm = if one_in(random, 40) { None } else { Some(permission) };
     AuthRoleGrantPermissionRequest { name: pick(random, &ROLES[..3]), perm }
 }
@@ -124,8 +139,10 @@ fn call(random: &mut Random) -> Call {
     let (user, role) = (pick(random, &USERS), pick(random, &ROLES));
     match random.below(34) {
         0..2 => {
-            let no_password = one_in(random, 6);
-            let password = if no_password || one_in(random, 8) { String::new() } else { password(&user) };
+            // Root always has its password: the run itself comes in as root.
+            let no_password = user != ROOT && one_in(random, 6);
+            let password =
+                if no_password || (user != ROOT && one_in(random, 8)) { String::new() } else { password(&user) };
             let options = (no_password || one_in(random, 3)).then_some(UserAddOptions { no_password });
             Call::UserAdd(AuthUserAddRequest { name: user, password, options, hashed_password: String::new() })
         }
@@ -152,8 +169,7 @@ fn call(random: &mut Random) -> Call {
             let range_end = range_end(random, &key);
             Call::RoleRevokePermission(AuthRoleRevokePermissionRequest { role, key, range_end })
         }
-        27..29 => Call::AuthStatus(AuthStatusRequest {}),
-        29 if one_in(random, 5) => Call::AuthEnable(AuthEnableRequest {}),
+        27..30 => Call::AuthStatus(AuthStatusRequest {}),
         _ => {
             let password = if one_in(random, 6) { "wrong".to_string() } else { password(&user) };
             Call::Authenticate(AuthenticateRequest { name: user, password })

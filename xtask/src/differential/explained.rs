@@ -36,7 +36,7 @@ pub(super) const UNASKED_PREVIOUS: &str = "watch: previous values that nobody as
 pub(super) const CANCELLED_TWICE: &str = "watch: cancelled by compaction, then by the client";
 
 /// All of them.
-pub(super) const RULES: [Rule; 16] = [
+pub(super) const RULES: [Rule; 18] = [
     Rule {
         name: "lease: what is left of its life",
         reason: "the two were granted a moment apart; up to two seconds",
@@ -92,6 +92,16 @@ pub(super) const RULES: [Rule; 16] = [
         name: "hash: of the keys at the revision that was compacted",
         reason: "etcd gives what it noted while compacting, and so the revision compacted before",
         apply: hash_at_compacted_revision,
+    },
+    Rule {
+        name: "alarms: told to who may not write",
+        reason: "meant: rights come first; etcd tells everybody of the alarm",
+        apply: alarm_before_rights,
+    },
+    Rule {
+        name: "range: one that ends before it begins, by a user",
+        reason: "it holds nothing; with us it needs what nobody has, with etcd that depends on its tree of permissions",
+        apply: empty_range_of_a_user,
     },
     Rule {
         name: "role: permissions for the same key",
@@ -374,6 +384,34 @@ fn hash_at_compacted_revision(call: &Call, ours: &mut Answer, theirs: &mut Answe
         && theirs.compact_revision < request.revision
     {
         theirs.compact_revision = ours.compact_revision;
+    }
+}
+
+fn alarm_before_rights(_: &Call, ours: &mut Answer, theirs: &mut Answer) {
+    let about_rights = |answer: &Answer| {
+        matches!(answer, Answer::Refused(_, text) if ["permission denied", "user name is empty", "invalid auth token"]
+            .iter()
+            .any(|words| text.ends_with(words)))
+    };
+    let about_alarms = |answer: &Answer| {
+        matches!(answer, Answer::Refused(_, text) if ["database space exceeded", "corrupt cluster"]
+            .iter()
+            .any(|words| text.ends_with(words)))
+    };
+    if about_rights(ours) && about_alarms(theirs) {
+        *theirs = ours.clone();
+    }
+}
+
+fn empty_range_of_a_user(call: &Call, ours: &mut Answer, theirs: &mut Answer) {
+    let (key, end) = match call {
+        Call::Range(request) | Call::RangeStream(request) => (&request.key, &request.range_end),
+        Call::DeleteRange(request) => (&request.key, &request.range_end),
+        _ => return,
+    };
+    let denied = matches!(ours, Answer::Refused(_, text) if text.ends_with("permission denied"));
+    if denied && !end.is_empty() && **end != *b"\0" && end <= key && matches!(theirs, Answer::Reply(_)) {
+        *theirs = ours.clone();
     }
 }
 

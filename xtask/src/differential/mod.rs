@@ -57,7 +57,12 @@ pub(crate) struct Options {
     #[arg(long, value_name = "FILE")]
     binary: Option<PathBuf>,
     /// What requests are about, comma separated
-    #[arg(long, value_delimiter = ',', value_enum, default_value = "kv,txn,lease,watch,compact,maintenance,recipes")]
+    #[arg(
+        long,
+        value_delimiter = ',',
+        value_enum,
+        default_value = "kv,txn,lease,watch,compact,maintenance,recipes,auth"
+    )]
     phases: Vec<Phase>,
 }
 

@@ -90,6 +90,8 @@ impl Etcd {
     }
 
     /// Where clients reach it.
+    // Not every test that shares this file asks.
+    #[allow(dead_code)]
     pub(crate) fn endpoint(&self) -> &str {
         &self.endpoint
     }

@@ -45,7 +45,7 @@ fn crash_during(steps: &[Step], at: u64, choices: &mut Choices) {
 /// An acknowledged write must survive a power cut at any moment, whatever the disk did with what was
 /// not yet synced (H2, H12, H15): this is the promise the whole product stands on.
 #[test]
-fn power_cut_during_every_single_disk_operation_loses_nothing_synced() {
+fn h2_power_cut_during_every_single_disk_operation_loses_nothing_synced() {
     for seed in 0..12u64 {
         let mut choices = Choices(seed);
         let steps = random_steps(&mut choices, 40);

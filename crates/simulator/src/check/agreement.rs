@@ -59,7 +59,7 @@ mod tests {
 
     /// H1, H24: silent divergence is what no client can see until it is too late.
     #[test]
-    fn nodes_that_differ_after_the_same_index_are_caught() {
+    fn h1_nodes_that_differ_after_the_same_index_are_caught() {
         assert_eq!(violations(&[(1, 5, 77, 3), (2, 6, 78, 3), (2, 5, 76, 3)]), ["R5"]);
         assert_eq!(violations(&[(1, 5, 77, 3), (2, 5, 77, 4)]), ["R5"]);
         // A node that carries the log out differently after a restart disagrees with itself.
