@@ -161,6 +161,21 @@ pub(crate) struct ClientArgs {
     #[arg(long = "key", env = "TIDELOCK_KEY", value_name = "FILE", global = true, help_heading = "Connection")]
     pub(crate) key_file: Option<PathBuf>,
 
+    /// User to come in as, if the cluster has users
+    #[arg(long, env = "TIDELOCK_USER", value_name = "NAME[:PASSWORD]", global = true, help_heading = "Connection")]
+    pub(crate) user: Option<String>,
+
+    /// Password of --user, better given by the variable than on the command line
+    #[arg(
+        long,
+        env = "TIDELOCK_PASSWORD",
+        hide_env_values = true,
+        value_name = "TEXT",
+        global = true,
+        help_heading = "Connection"
+    )]
+    pub(crate) password: Option<String>,
+
     /// Talk to nodes whoever they are; for trying things out only
     #[arg(
         long,

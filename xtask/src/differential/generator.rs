@@ -105,6 +105,13 @@ impl Generator {
 
     /// The next step.
     pub(super) fn next(&mut self, world: &World) -> Step {
+        match self.draw(world) {
+            Step::Call(call) => Step::Call(auth_requests::askable(call, world)),
+            step => step,
+        }
+    }
+
+    fn draw(&mut self, world: &World) -> Step {
         if let Some(step) = self.ahead.pop_front() {
             return step;
         }
@@ -118,10 +125,8 @@ impl Generator {
         let (random, ahead) = (&mut self.random, &mut self.ahead);
         match chosen {
             None => return Step::WatchCompare,
-            Some(Phase::Kv) => return Step::Call(auth_requests::askable(kv_requests::call(random, world), world)),
-            Some(Phase::Txn) => {
-                return Step::Call(auth_requests::askable(Call::Txn(txn_requests::txn(random, world)), world));
-            }
+            Some(Phase::Kv) => return Step::Call(kv_requests::call(random, world)),
+            Some(Phase::Txn) => return Step::Call(Call::Txn(txn_requests::txn(random, world))),
             Some(Phase::Compact) => return Step::Call(Call::Compact(kv_requests::compaction(random, world))),
             Some(Phase::Watch) => return watch(random, world),
             Some(Phase::Lease) => other_requests::lease(random, world, ahead),

@@ -12,6 +12,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use hyper_util::rt::TokioIo;
+use tidelock_etcd_api::etcdserverpb::AuthenticateRequest;
+use tidelock_etcd_api::etcdserverpb::auth_client::AuthClient;
 use tidelock_etcd_api::etcdserverpb::kv_client::KvClient;
 use tidelock_etcd_api::etcdserverpb::lease_client::LeaseClient;
 use tidelock_etcd_api::etcdserverpb::watch_client::WatchClient;
@@ -20,6 +22,9 @@ use tokio::net::TcpStream;
 use tonic::Code;
 use tonic::codegen::http::Uri;
 use tonic::codegen::{BoxFuture, Service};
+use tonic::metadata::{Ascii, MetadataValue};
+use tonic::service::Interceptor;
+use tonic::service::interceptor::InterceptedService;
 use tonic::transport::{Channel, Endpoint};
 
 use crate::cli::{ClientArgs, KeysArgs};
@@ -35,16 +40,16 @@ const ANSWER_BYTES_MAX: usize = 1 << 30;
 const PING_INTERVAL: Duration = Duration::from_secs(10);
 
 /// A connection whose every request must be answered in time.
-pub(crate) async fn connect(args: &ClientArgs) -> Result<Channel, Failure> {
+pub(crate) async fn connect(args: &ClientArgs) -> Result<Connection, Failure> {
     connect_first(args, Some(Duration::from_millis(args.timeout_ms))).await
 }
 
 /// A connection for streams, which are silent as long as nothing happens.
-pub(crate) async fn connect_for_streams(args: &ClientArgs) -> Result<Channel, Failure> {
+pub(crate) async fn connect_for_streams(args: &ClientArgs) -> Result<Connection, Failure> {
     connect_first(args, None).await
 }
 
-async fn connect_first(args: &ClientArgs, timeout: Option<Duration>) -> Result<Channel, Failure> {
+async fn connect_first(args: &ClientArgs, timeout: Option<Duration>) -> Result<Connection, Failure> {
     let mut reasons = Vec::new();
     for url in &args.endpoints {
         let (endpoint, tls) = parse_endpoint(url, args)?;
@@ -58,7 +63,7 @@ async fn connect_first(args: &ClientArgs, timeout: Option<Duration>) -> Result<C
             None => endpoint.connect().await,
         };
         match connected {
-            Ok(channel) => return Ok(channel),
+            Ok(channel) => return come_in(channel, args).await,
             Err(error) => reasons.push(format!("{url}: {}", root_cause(&error))),
         }
     }
@@ -66,6 +71,41 @@ async fn connect_first(args: &ClientArgs, timeout: Option<Duration>) -> Result<C
         "start one with `tidelock`, or name running ones with --endpoints or TIDELOCK_ENDPOINTS (port 2379 by default); \
          nodes with TLS need https:// and --cacert",
     ))
+}
+
+/// Shows the password once, if there is one to show; everything after that carries the token.
+async fn come_in(channel: Channel, args: &ClientArgs) -> Result<Connection, Failure> {
+    let Some(user) = &args.user else { return Ok(Connection::new(channel, Credential(None))) };
+    let (name, password) = match (user.split_once(':'), &args.password) {
+        (Some((name, password)), None) => (name.to_owned(), password.to_owned()),
+        (None, Some(password)) => (user.clone(), password.clone()),
+        (Some(_), Some(_)) => return Err(Failure::usage("the password is given twice, in --user and in --password")),
+        (None, None) => {
+            let hint = "set TIDELOCK_PASSWORD, or write --user NAME:PASSWORD";
+            return Err(Failure::usage(format!("the password of {user} is missing")).hint(hint));
+        }
+    };
+    let request = AuthenticateRequest { name, password };
+    let answer = AuthClient::new(channel.clone()).authenticate(request).await;
+    let token = answer.map_err(|status| read_failure(&status))?.into_inner().token;
+    let token = token.parse().map_err(|_| Failure::new("the node gave a token that cannot be used"))?;
+    Ok(Connection::new(channel, Credential(Some(token))))
+}
+
+/// A connection that says who uses it.
+pub(crate) type Connection = InterceptedService<Channel, Credential>;
+
+/// The token of whoever came in.
+#[derive(Clone)]
+pub(crate) struct Credential(Option<MetadataValue<Ascii>>);
+
+impl Interceptor for Credential {
+    fn call(&mut self, mut request: tonic::Request<()>) -> Result<tonic::Request<()>, tonic::Status> {
+        if let Some(token) = &self.0 {
+            request.metadata_mut().insert("token", token.clone());
+        }
+        Ok(request)
+    }
 }
 
 /// Connects within TLS; the channel calls it again whenever it has lost its connection.
@@ -141,17 +181,17 @@ fn root_cause(error: &dyn std::error::Error) -> String {
 }
 
 /// Client of the key-value service.
-pub(crate) async fn kv(args: &ClientArgs) -> Result<KvClient<Channel>, Failure> {
+pub(crate) async fn kv(args: &ClientArgs) -> Result<KvClient<Connection>, Failure> {
     Ok(KvClient::new(connect(args).await?).max_decoding_message_size(ANSWER_BYTES_MAX))
 }
 
 /// Client of the lease service.
-pub(crate) async fn leases(args: &ClientArgs) -> Result<LeaseClient<Channel>, Failure> {
+pub(crate) async fn leases(args: &ClientArgs) -> Result<LeaseClient<Connection>, Failure> {
     Ok(LeaseClient::new(connect(args).await?).max_decoding_message_size(ANSWER_BYTES_MAX))
 }
 
 /// Client of the watch service.
-pub(crate) async fn watches(args: &ClientArgs) -> Result<WatchClient<Channel>, Failure> {
+pub(crate) async fn watches(args: &ClientArgs) -> Result<WatchClient<Connection>, Failure> {
     Ok(WatchClient::new(connect_for_streams(args).await?).max_decoding_message_size(ANSWER_BYTES_MAX))
 }
 
@@ -164,6 +204,10 @@ pub(crate) fn read_failure(status: &tonic::Status) -> Failure {
             failure.hint("retry, with a longer --timeout-ms if the cluster is busy; --local reads without a majority")
         }
         Code::ResourceExhausted => failure.hint("wait a moment and retry, or ask for less with --limit"),
+        Code::PermissionDenied | Code::Unauthenticated => failure.hint("come in as a user who may, with --user"),
+        Code::InvalidArgument if status.message().ends_with("user name is empty") => {
+            failure.hint("the cluster asks who you are: come in with --user NAME:PASSWORD")
+        }
         Code::OutOfRange => failure.hint("ask for a revision that is still held, or leave --rev out"),
         Code::Unimplemented => failure.hint("check that --endpoints names an etcd port (2379 by default)"),
         _ => failure,
@@ -179,6 +223,10 @@ pub(crate) fn write_failure(status: &tonic::Status) -> Failure {
         }
         Code::ResourceExhausted => {
             failure.hint("nothing was written; wait and retry, send less, or free space if the disk is full")
+        }
+        Code::PermissionDenied | Code::Unauthenticated => failure.hint("come in as a user who may, with --user"),
+        Code::InvalidArgument if status.message().ends_with("user name is empty") => {
+            failure.hint("the cluster asks who you are: come in with --user NAME:PASSWORD")
         }
         Code::NotFound => failure.hint("the lease has ended; grant a new one with `tidelock lease grant SECONDS`"),
         Code::Unimplemented => failure.hint("check that --endpoints names an etcd port (2379 by default)"),

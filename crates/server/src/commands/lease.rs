@@ -6,9 +6,8 @@ use futures_util::stream;
 use serde_json::json;
 use tidelock_etcd_api::etcdserverpb as pb;
 use tidelock_etcd_api::etcdserverpb::lease_client::LeaseClient;
-use tonic::transport::Channel;
 
-use super::connection::{self, read_failure, write_failure};
+use super::connection::{self, Connection, read_failure, write_failure};
 use crate::cli::{ClientArgs, LeaseAction, LeaseArgs, Output};
 use crate::failure::Failure;
 use crate::output::{Printer, key_json, lease_text};
@@ -28,7 +27,7 @@ pub(crate) async fn lease(args: &LeaseArgs) -> Result<(), Failure> {
     }
 }
 
-async fn grant(client: &mut LeaseClient<Channel>, printer: &Printer, ttl: i64, id: i64) -> Result<(), Failure> {
+async fn grant(client: &mut LeaseClient<Connection>, printer: &Printer, ttl: i64, id: i64) -> Result<(), Failure> {
     let request = pb::LeaseGrantRequest { ttl, id };
     let answer = client.lease_grant(request).await.map_err(|status| write_failure(&status))?.into_inner();
     let id = lease_text(answer.id);
@@ -39,7 +38,7 @@ async fn grant(client: &mut LeaseClient<Channel>, printer: &Printer, ttl: i64, i
     Ok(())
 }
 
-async fn revoke(client: &mut LeaseClient<Channel>, printer: &Printer, id: i64) -> Result<(), Failure> {
+async fn revoke(client: &mut LeaseClient<Connection>, printer: &Printer, id: i64) -> Result<(), Failure> {
     client.lease_revoke(pb::LeaseRevokeRequest { id }).await.map_err(|status| write_failure(&status))?;
     match printer.format {
         Output::Json => printer.json(&json!({ "id": lease_text(id), "revoked": true }))?,
@@ -84,7 +83,7 @@ async fn renew(args: &ClientArgs, id: i64) -> Result<i64, Failure> {
     }
 }
 
-async fn ttl(client: &mut LeaseClient<Channel>, printer: &Printer, id: i64, keys: bool) -> Result<(), Failure> {
+async fn ttl(client: &mut LeaseClient<Connection>, printer: &Printer, id: i64, keys: bool) -> Result<(), Failure> {
     let request = pb::LeaseTimeToLiveRequest { id, keys };
     let answer = client.lease_time_to_live(request).await.map_err(|status| read_failure(&status))?.into_inner();
     if printer.format == Output::Json {
@@ -107,7 +106,7 @@ async fn ttl(client: &mut LeaseClient<Channel>, printer: &Printer, id: i64, keys
     Ok(())
 }
 
-async fn list(client: &mut LeaseClient<Channel>, printer: &Printer) -> Result<(), Failure> {
+async fn list(client: &mut LeaseClient<Connection>, printer: &Printer) -> Result<(), Failure> {
     let answer =
         client.lease_leases(pb::LeaseLeasesRequest {}).await.map_err(|status| read_failure(&status))?.into_inner();
     let ids: Vec<String> = answer.leases.iter().map(|lease| lease_text(lease.id)).collect();
