@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use tidelock_coordinator::Coordinator;
-use tidelock_model::{Auth, Caller, Need};
+use tidelock_model::{Auth, Caller, Errand, Need};
 use tonic::Request;
 
 use crate::error_map::FaceError;
@@ -41,10 +41,16 @@ impl Services {
         }
         self.tokens.identify(&auth, &Credential::of(request))
     }
-}
 
-impl Services {
-    /// For calls that are about a member and not about what it holds.
+    /// Refuses who may not do this. For errands that this face does by itself, and for those that are to be refused
+    /// before anything else about them is; all others are asked about below the coordinator.
+    pub(crate) fn permit(&self, caller: &Caller, errand: &Errand<'_>) -> Result<(), FaceError> {
+        let (auth, mut needs) = (self.coordinator.auth(), Vec::new());
+        errand.needs(&mut needs);
+        Ok(needs.iter().try_for_each(|need| auth.check(caller, need))?)
+    }
+
+    /// For changes by root alone, before what is wrong with them is looked at: the order that etcd has.
     pub(crate) fn require_admin<T>(&self, request: &Request<T>) -> Result<(), FaceError> {
         Ok(self.coordinator.auth().check(&self.caller(request)?, &Need::Admin)?)
     }

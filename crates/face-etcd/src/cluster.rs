@@ -97,9 +97,7 @@ impl Services {
     async fn change(&self, caller: &Caller, change: MemberChange) -> Result<Vec<WireMember>, FaceError> {
         self.refuse_on_learner()?;
         // Who may not change them need not hear why they cannot be changed.
-        let mut needs = Vec::new();
-        Errand::ChangeMembers(&change).needs(&mut needs);
-        needs.iter().try_for_each(|need| self.coordinator.auth().check(caller, need))?;
+        self.permit(caller, &Errand::ChangeMembers(&change))?;
         // As this member knows them: these answers must not take a majority, whose lack they may be about.
         let members = self.members(caller, Consistency::Local).await?;
         if adds_learner_too_many(&members, &change, self.config.limits.learners_max) {

@@ -11,7 +11,7 @@ use tidelock_etcd_api::etcdserverpb::{
     DowngradeRequest, DowngradeResponse, HashKvRequest, HashKvResponse, HashRequest, HashResponse, MoveLeaderRequest,
     MoveLeaderResponse, ResponseHeader, SnapshotRequest, StatusRequest, StatusResponse,
 };
-use tidelock_model::{Caller, Need, NodeId};
+use tidelock_model::{Caller, Errand, NodeId};
 use tonic::{Request, Response, Status};
 
 use crate::alarm::alarm_text;
@@ -74,7 +74,7 @@ impl Maintenance for Services {
     }
 
     async fn status(&self, request: Request<StatusRequest>) -> Result<Response<StatusResponse>, Status> {
-        self.coordinator.auth().check(&self.caller(&request)?, &Need::User).map_err(FaceError::from)?;
+        self.permit(&self.caller(&request)?, &Errand::Status)?;
         let status = self.coordinator.status();
         let header = self.headers.at(status.revision);
         let alarms = self.raised_alarms(&Caller::Internal, &status, Consistency::Local).await?;
@@ -83,31 +83,31 @@ impl Maintenance for Services {
 
     async fn defragment(&self, request: Request<DefragmentRequest>) -> Result<Response<DefragmentResponse>, Status> {
         self.refuse_on_learner()?;
-        self.require_admin(&request)?;
+        self.permit(&self.caller(&request)?, &Errand::Maintain)?;
         Ok(Response::new(DefragmentResponse { header: None }))
     }
 
     async fn hash(&self, request: Request<HashRequest>) -> Result<Response<HashResponse>, Status> {
-        self.require_admin(&request)?;
+        self.permit(&self.caller(&request)?, &Errand::Hash)?;
         Ok(Response::new(self.hash_everything()?))
     }
 
     async fn hash_kv(&self, request: Request<HashKvRequest>) -> Result<Response<HashKvResponse>, Status> {
-        self.require_admin(&request)?;
+        self.permit(&self.caller(&request)?, &Errand::Hash)?;
         Ok(Response::new(self.hash_keys(request.into_inner()).await?))
     }
 
     type SnapshotStream = Blobs;
 
     async fn snapshot(&self, request: Request<SnapshotRequest>) -> Result<Response<Blobs>, Status> {
-        self.require_admin(&request)?;
+        self.permit(&self.caller(&request)?, &Errand::TakeSnapshot)?;
         self.stream_snapshot(self.caller(&request)?, requires_leader(request.metadata().as_ref()))
     }
 
     async fn move_leader(&self, request: Request<MoveLeaderRequest>) -> Result<Response<MoveLeaderResponse>, Status> {
         self.refuse_on_learner()?;
         let caller = self.caller(&request)?;
-        self.require_admin(&request)?;
+        self.permit(&caller, &Errand::TransferLeadership)?;
         if self.coordinator.status().role != Role::Leader {
             return Err(FaceError::NotLeader.into());
         }
@@ -118,7 +118,7 @@ impl Maintenance for Services {
 
     async fn downgrade(&self, request: Request<DowngradeRequest>) -> Result<Response<DowngradeResponse>, Status> {
         self.refuse_on_learner()?;
-        self.require_admin(&request)?;
+        self.permit(&self.caller(&request)?, &Errand::Maintain)?;
         Ok(Response::new(downgrade_to_response(request.get_ref(), self.headers.now())?))
     }
 }

@@ -63,6 +63,12 @@ pub enum Errand<'a> {
     TakeSnapshot,
     /// Watch a range.
     Watch(&'a KeyRange),
+    /// Learn how a node is.
+    Status,
+    /// Hash everything a node holds.
+    Hash,
+    /// Tend a node's files, or ask whether its version may change.
+    Maintain,
 }
 
 impl Command {
@@ -134,8 +140,9 @@ impl<'a> Errand<'a> {
         needs.push(match self {
             // Who keeps a lease alive keeps its keys.
             Errand::KeepAlive(id) => Need::WriteKeysOfLease(*id),
-            Errand::LeaseInfo(_) => Need::User,
+            Errand::LeaseInfo(_) | Errand::Status => Need::User,
             Errand::ChangeMembers(_) | Errand::TransferLeadership | Errand::TakeSnapshot => Need::Admin,
+            Errand::Hash | Errand::Maintain => Need::Admin,
             Errand::Watch(range) => Need::Read(range),
         });
     }

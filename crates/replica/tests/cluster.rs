@@ -351,13 +351,8 @@ fn leadership_moves_where_it_was_asked_to() {
     assert!(cluster.nodes[&to].replies.iter().any(done));
 }
 
-/// M1: replacing a member takes two sets of voters at once; the cluster must come out of it by itself.
-#[test]
-fn m1_a_member_is_replaced_by_joint_consensus_and_the_cluster_leaves_it() {
-    let mut cluster = Cluster::founded(&[1, 2, 3]);
-    let leader = cluster.elect();
-    let removed = cluster.follower();
-    // The new one has the founders' state, as a snapshot would give it.
+/// A node that has the state of three founders, as a snapshot would give it, and is not a member yet.
+fn start_fourth(cluster: &mut Cluster) {
     let mut state = State::new();
     let founders: Vec<Member> = (1..=3).map(|id| member(id, MemberRole::Voter)).collect();
     state.bootstrap_members(founders.clone());
@@ -365,6 +360,15 @@ fn m1_a_member_is_replaced_by_joint_consensus_and_the_cluster_leaves_it() {
     let roles: Vec<_> = founders.iter().map(|founder| (founder.id, founder.role)).collect();
     cluster.start(4, state, Consensus::voters_of(&roles));
     cluster.step(NodeId(4), Input::Introduced);
+}
+
+/// M1: replacing a member takes two sets of voters at once; the cluster must come out of it by itself.
+#[test]
+fn m1_a_member_is_replaced_by_joint_consensus_and_the_cluster_leaves_it() {
+    let mut cluster = Cluster::founded(&[1, 2, 3]);
+    let leader = cluster.elect();
+    let removed = cluster.follower();
+    start_fourth(&mut cluster);
     let change = MemberChange::Replace { add: vec![member(4, MemberRole::Voter)], remove: vec![removed] };
     cluster.step(leader, Input::Call(Call::ChangeMembers { token: 1, change }));
     cluster.settle();
@@ -394,13 +398,7 @@ fn m1_nobody_is_told_of_its_removal_before_the_joint_change_is_over() {
     let mut cluster = Cluster::founded(&[1, 2, 3]);
     let leader = cluster.elect();
     let leaves = cluster.follower();
-    let mut state = State::new();
-    let founders: Vec<Member> = (1..=3).map(|id| member(id, MemberRole::Voter)).collect();
-    state.bootstrap_members(founders.clone());
-    state.apply_nothing(LogIndex(1));
-    let roles: Vec<_> = founders.iter().map(|founder| (founder.id, founder.role)).collect();
-    cluster.start(4, state, Consensus::voters_of(&roles));
-    cluster.step(NodeId(4), Input::Introduced);
+    start_fourth(&mut cluster);
     let change = MemberChange::Replace { add: vec![member(4, MemberRole::Voter)], remove: vec![leaves] };
     cluster.step(leader, Input::Call(Call::ChangeMembers { token: 1, change }));
     let mut was_joint = false;

@@ -21,6 +21,7 @@ const PINNED: &[(u64, &str, &str)] = &[
     (5_077, "", "an expiry that got lost was proposed again too late (bug 28)"),
     (5_310, "", "the same"),
     (97, "", "a joint change was told as done before the cluster had left it (bug 29)"),
+    (300_826, "", "judged before the end of a lease, decided in the last moment, had reached everybody"),
     (100_626, "", "a removed leader that lingered was ended by an assertion of the engine (bug 30)"),
 ];
 
