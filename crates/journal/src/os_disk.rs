@@ -17,6 +17,9 @@ use crate::disk::{Disk, DiskFile};
 const LOCK_FILE: &str = "LOCK";
 /// Zeros are written in pieces of this size.
 const ZERO_PIECE: usize = 1024 * 1024;
+/// A removed file gives its room back in pieces of this size. All at once, a file of some hundred megabytes
+/// keeps the file system, and with it the journal's sync, busy for 60 ms (`cargo xtask measure snapshot`).
+const RELEASE_PIECE: u64 = 8 * 1024 * 1024;
 
 /// Why the data directory cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -98,8 +101,7 @@ fn new_file_options() -> OpenOptions {
 
 impl Disk for OsDisk {
     fn open(&self, name: &str) -> io::Result<Box<dyn DiskFile>> {
-        let file = OpenOptions::new().read(true).write(true).open(self.file(name))?;
-        Ok(Box::new(OsFile { file }))
+        Ok(Box::new(OsFile::holding(OpenOptions::new().read(true).write(true).open(self.file(name))?)?))
     }
 
     fn create(&self, name: &str) -> io::Result<Box<dyn DiskFile>> {
@@ -108,8 +110,7 @@ impl Disk for OsDisk {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
             _ => {}
         }
-        let file = new_file_options().create_new(true).open(self.file(name))?;
-        Ok(Box::new(OsFile { file }))
+        Ok(Box::new(OsFile::holding(new_file_options().create_new(true).open(self.file(name))?)?))
     }
 
     fn rename(&self, from: &str, to: &str) -> io::Result<()> {
@@ -117,7 +118,15 @@ impl Disk for OsDisk {
     }
 
     fn remove(&self, name: &str) -> io::Result<()> {
-        fs::remove_file(self.file(name))
+        let path = self.file(name);
+        let file = OpenOptions::new().write(true).open(&path)?;
+        fs::remove_file(path)?;
+        if file.metadata()?.len() > RELEASE_PIECE && nobody_has_open(&file) {
+            // The name first, for good: no crash may leave a file that is there and cut short.
+            self.sync_dir()?;
+            release_in_pieces(&file)?;
+        }
+        Ok(())
     }
 
     fn list(&self) -> io::Result<Vec<String>> {
@@ -142,6 +151,27 @@ impl Disk for OsDisk {
 
 struct OsFile {
     file: File,
+}
+
+impl OsFile {
+    /// Marks the file as open for as long as this lives, so that [`nobody_has_open`] sees it.
+    fn holding(file: File) -> io::Result<OsFile> {
+        rustix::fs::flock(&file, FlockOperation::NonBlockingLockShared)?;
+        Ok(OsFile { file })
+    }
+}
+
+fn nobody_has_open(file: &File) -> bool {
+    rustix::fs::flock(file, FlockOperation::NonBlockingLockExclusive).is_ok()
+}
+
+fn release_in_pieces(file: &File) -> io::Result<()> {
+    let mut left = file.metadata()?.len();
+    while left > 0 {
+        left = left.saturating_sub(RELEASE_PIECE);
+        file.set_len(left)?;
+    }
+    Ok(())
 }
 
 impl DiskFile for OsFile {

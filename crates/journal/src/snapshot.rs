@@ -18,7 +18,7 @@ use crate::snapshot_format::{MAX_CHUNK_BYTES, MAX_EXTRA_BYTES, Scanner, Snapshot
 const COMPRESSION_LEVEL: i32 = 1;
 /// Written bytes are synced in steps of this size, so that the journal's own sync never has to wait
 /// behind a whole snapshot's worth of dirty pages.
-const SYNC_STEP_BYTES: u64 = 8 * 1024 * 1024;
+const SYNC_STEP_BYTES: u64 = 1024 * 1024;
 /// Ending of a damaged snapshot that was set aside because an older one could take its place.
 pub(crate) const DAMAGED: &str = ".damaged";
 

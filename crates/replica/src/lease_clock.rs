@@ -39,6 +39,13 @@ struct Timer {
     ending: bool,
 }
 
+impl Timer {
+    fn starting(now_us: u64, ttl_s: u32, granted_at: LogIndex) -> Timer {
+        let deadline_us = now_us.saturating_add(u64::from(ttl_s) * 1_000_000);
+        Timer { deadline_us, look_us: deadline_us, granted_at, ttl_s, ending: false }
+    }
+}
+
 /// The leader's clock over all leases.
 #[derive(Default)]
 pub struct LeaseClock {
@@ -61,13 +68,19 @@ pub enum Look {
 
 impl LeaseClock {
     /// Begins to lead: every lease gets its full time to live from now.
+    ///
+    /// The maps are built at once from what is sorted already, which fills their nodes; inserted one by one in
+    /// ascending order, a million leases leave every node half empty.
     pub fn lead(&mut self, term: Term, leases: impl Iterator<Item = (LeaseId, Lease)>) {
         self.stop();
         self.leading = Some(term);
-        for (id, lease) in leases {
+        let now_us = self.now_us;
+        let timer = |(id, lease): (LeaseId, Lease)| {
             let ttl_s = if tidelock_model::planted!(NewLeaderForgetsTimeLeft) { 0 } else { lease.ttl_s };
-            self.grant(id, ttl_s, lease.granted_at);
-        }
+            (id, Timer::starting(now_us, ttl_s, lease.granted_at))
+        };
+        self.timers = leases.map(timer).collect();
+        self.looks = self.timers.iter().map(|(id, timer)| (timer.look_us, *id)).collect();
     }
 
     /// Stops leading: forgets everything, so that nothing stale can be proposed later (H8).
@@ -86,9 +99,9 @@ impl LeaseClock {
         if self.leading.is_none() {
             return;
         }
-        let deadline_us = self.now_us.saturating_add(u64::from(ttl_s) * 1_000_000);
-        self.timers.insert(id, Timer { deadline_us, look_us: deadline_us, granted_at, ttl_s, ending: false });
-        self.looks.insert((deadline_us, id));
+        let timer = Timer::starting(self.now_us, ttl_s, granted_at);
+        self.timers.insert(id, timer);
+        self.looks.insert((timer.look_us, id));
     }
 
     /// A lease ended. Gives back who waited to hear of it.

@@ -36,7 +36,7 @@ pub(super) const UNASKED_PREVIOUS: &str = "watch: previous values that nobody as
 pub(super) const CANCELLED_TWICE: &str = "watch: cancelled by compaction, then by the client";
 
 /// All of them.
-pub(super) const RULES: [Rule; 18] = [
+pub(super) const RULES: [Rule; 19] = [
     Rule {
         name: "lease: what is left of its life",
         reason: "the two were granted a moment apart; up to two seconds",
@@ -113,6 +113,11 @@ pub(super) const RULES: [Rule; 18] = [
         reason: "the library of etcd 3.7 changes them from build to build; ours are those before",
         apply: blanks_in_status,
     },
+    Rule {
+        name: "election: keys made by one transaction",
+        reason: "etcd sorts by that revision alone, with an algorithm that is not stable; ours come in key order",
+        apply: leaders_of_a_revision,
+    },
     Rule { name: UNASKED_PREVIOUS, reason: "etcd 3.7 fills them into events that watchers share", apply: |_, _, _| () },
     Rule {
         name: CANCELLED_TWICE,
@@ -163,6 +168,21 @@ fn replies<'a>(ours: &'a mut Answer, theirs: &'a mut Answer) -> Option<(&'a mut 
     match (ours, theirs) {
         (Answer::Reply(ours), Answer::Reply(theirs)) => Some((&mut **ours, &mut **theirs)),
         _ => None,
+    }
+}
+
+fn leaders_of_a_revision(_: &Call, ours: &mut Answer, theirs: &mut Answer) {
+    let (ours, theirs) = match replies(ours, theirs) {
+        Some((Reply::Leader(ours), Reply::Leader(theirs)) | (Reply::Observe(ours), Reply::Observe(theirs))) => {
+            (&mut ours.kv, &mut theirs.kv)
+        }
+        _ => return,
+    };
+    if let (Some(our), Some(their)) = (ours.as_ref(), theirs.as_ref())
+        && our.create_revision == their.create_revision
+        && our.key < their.key
+    {
+        ours.clone_from(theirs);
     }
 }
 

@@ -39,7 +39,7 @@ pub(crate) struct Options {
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u64).range(1..))]
     snapshots: u64,
     /// Fail if the worst request with a snapshot took this much longer than the worst without
-    #[arg(long, default_value_t = 100)]
+    #[arg(long, default_value_t = 50)]
     limit_ms: u64,
     /// Our binary [default: a fresh release build]
     #[arg(long, value_name = "FILE")]

@@ -53,6 +53,29 @@ fn a_second_process_on_the_same_directory_is_turned_away() {
     OsDisk::open(root.path()).expect("the lock goes with its owner");
 }
 
+/// Large files give their room back piece by piece, which must not reach a follower that still reads one.
+#[test]
+fn a_removed_file_keeps_its_bytes_for_who_has_it_open() {
+    const BYTES: usize = 20 * 1024 * 1024;
+    let root = tempfile::tempdir().unwrap();
+    let disk = OsDisk::open(root.path()).unwrap();
+    disk.create("large").unwrap().write_at(0, &vec![7; BYTES]).unwrap();
+    // Another handle of the test, to see what becomes of a file without a name.
+    let seen = fs::File::open(root.path().join("large")).unwrap();
+
+    let reader = disk.open("large").unwrap();
+    disk.remove("large").unwrap();
+    assert!(disk.list().unwrap().iter().all(|name| name != "large"));
+    let mut last = [0];
+    reader.read_at(BYTES as u64 - 1, &mut last).unwrap();
+    assert_eq!((last, seen.metadata().unwrap().len()), ([7], BYTES as u64));
+
+    disk.create("large").unwrap().write_at(0, &vec![7; BYTES]).unwrap();
+    let seen = fs::File::open(root.path().join("large")).unwrap();
+    disk.remove("large").unwrap();
+    assert_eq!(seen.metadata().unwrap().len(), 0, "nobody of ours read it any more");
+}
+
 /// The whole life of a journal on real files: rotation, trimming, recycling, restarting.
 #[test]
 fn a_journal_on_real_files_survives_reopening_and_reuses_its_files() {
