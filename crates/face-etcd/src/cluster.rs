@@ -53,13 +53,14 @@ pub fn add_to_change(request: &MemberAddRequest, id: NodeId) -> Result<MemberCha
     }))
 }
 
-/// A member as etcd writes it.
+/// A member as etcd writes it. The members of a cluster all speak TLS to each other, or none does.
 #[must_use]
-pub fn wire_member(member: &Member) -> WireMember {
+pub fn wire_member(member: &Member, peers_use_tls: bool) -> WireMember {
+    let scheme = if peers_use_tls { "https" } else { "http" };
     WireMember {
         id: member.id.0,
         name: member.name.clone(),
-        peer_ur_ls: member.peer_addresses.iter().map(|address| format!("http://{address}")).collect(),
+        peer_ur_ls: member.peer_addresses.iter().map(|address| format!("{scheme}://{address}")).collect(),
         client_ur_ls: member.client_urls.clone(),
         is_learner: member.role == MemberRole::Learner,
     }
@@ -107,7 +108,11 @@ impl Services {
             return Err(FaceError::MemberNotEnoughStarted);
         }
         let members = self.coordinator.change_members(caller.clone(), change).await?;
-        Ok(members.iter().map(wire_member).collect())
+        Ok(self.wire_members(&members))
+    }
+
+    fn wire_members(&self, members: &[Member]) -> Vec<WireMember> {
+        members.iter().map(|member| wire_member(member, self.config.peers_use_tls)).collect()
     }
 
     async fn members(&self, caller: &Caller, consistency: Consistency) -> Result<Vec<Member>, FaceError> {
@@ -156,7 +161,7 @@ impl Cluster for Services {
         let caller = self.caller(&request)?;
         let linearizable = request.into_inner().linearizable;
         let consistency = if linearizable { Consistency::Linearizable } else { Consistency::Local };
-        let members = self.members(&caller, consistency).await?.iter().map(wire_member).collect();
+        let members = self.wire_members(&self.members(&caller, consistency).await?);
         Ok(Response::new(MemberListResponse { header: Some(self.headers.without_revision()), members }))
     }
 
@@ -184,7 +189,7 @@ mod tests {
         assert_eq!(found, ["[::1]:2380", "b:2380"]);
         let request = MemberAddRequest { peer_ur_ls: vec!["http://c:1".into()], is_learner: true };
         let MemberChange::Add(member) = add_to_change(&request, NodeId(9)).unwrap() else { panic!("not an addition") };
-        let wire = wire_member(&member);
+        let wire = wire_member(&member, false);
         assert_eq!((wire.id, wire.is_learner, wire.peer_ur_ls), (9, true, vec!["http://c:1".to_owned()]));
     }
 

@@ -105,6 +105,8 @@ pub struct FaceConfig {
     pub quota_bytes: i64,
     /// How clients that came in are known again (`--auth-token`).
     pub token: TokenKind,
+    /// Whether members speak TLS to each other: what the URLs of peers begin with.
+    pub peers_use_tls: bool,
     /// The cost of hashing a password (`--bcrypt-cost`).
     pub bcrypt_cost: u32,
     /// What `/metrics` answers; nothing is served there without it.
@@ -126,6 +128,7 @@ impl Default for FaceConfig {
             time_calls: false,
             quota_bytes: 2 * 1024 * 1024 * 1024,
             token: TokenKind::default(),
+            peers_use_tls: false,
             bcrypt_cost: BCRYPT_COST,
             metrics: None,
             scratch_dir: std::env::temp_dir(),

@@ -318,6 +318,7 @@ fn face_config(config: &Config) -> FaceConfig {
         quota_bytes: service.quota.told(),
         time_calls: service.extensive_metrics,
         token: service.token.0.clone(),
+        peers_use_tls: config.tls.peers.is_some(),
         bcrypt_cost: service.bcrypt_cost,
         ..defaults
     }

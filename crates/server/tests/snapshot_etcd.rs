@@ -147,3 +147,53 @@ fn what_a_real_etcd_held_is_served_here() {
         assert_eq!(revision(&url), last + 1);
     }
 }
+
+/// Who could do what must survive the way out and the way back, passwords included: a restored store that lets
+/// everybody in, or nobody, is no backup.
+#[test]
+fn users_and_their_rights_travel_both_ways() {
+    if etcd_is_missing() {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let file = |name: &str| dir.path().join(name).display().to_string();
+    let cluster = Cluster::start(1);
+    let url = cluster.nodes[0].client_url();
+    for command in [
+        &["put", "/a/1", "hers"][..],
+        &["role", "add", "writer"],
+        &["role", "grant-permission", "writer", "readwrite", "/a/", "--prefix"],
+        &["user", "add", "alice:wonder"],
+        &["user", "grant-role", "alice", "writer"],
+        &["user", "add", "root:secret"],
+        &["user", "grant-role", "root", "root"],
+        &["auth", "enable"],
+    ] {
+        ctl(&url, command, "");
+    }
+    let ask = |url: &str, user: &str, command: &[&str]| {
+        let mut etcdctl = std::process::Command::new("etcdctl");
+        etcdctl.env("ETCDCTL_API", "3").args(command).args(["--user", user, "--endpoints", url]);
+        let output = etcdctl.output().unwrap();
+        if output.status.success() {
+            String::from_utf8(output.stdout).unwrap()
+        } else {
+            String::from_utf8(output.stderr).unwrap()
+        }
+    };
+    let judge = |url: &str, whose: &str| {
+        assert_eq!(ask(url, "alice:wonder", &["get", "/a/1", "--print-value-only"]), "hers\n", "{whose}");
+        assert!(ask(url, "alice:wonder", &["put", "/b", "x"]).contains("permission denied"), "{whose}");
+        assert!(ask(url, "alice:wrong", &["get", "/a/1"]).contains("authentication failed"), "{whose}");
+        assert_eq!(ask(url, "root:secret", &["user", "list"]), "alice\nroot\n", "{whose}");
+    };
+    judge(&url, "ours");
+
+    ask(&url, "root:secret", &["snapshot", "save", &file("ours.db")]);
+    let etcd = Etcd::start(&dir.path().join("etcd"), Some(Path::new(&file("ours.db"))), Some("root:secret"));
+    judge(etcd.endpoint(), "etcd's");
+    etcd.ctl(&["snapshot", "save", &file("theirs.db")]);
+    etcd.stop();
+    let back = restore_here(Path::new(&file("theirs.db")), &[]);
+    judge(&back.nodes[0].client_url(), "ours again");
+}

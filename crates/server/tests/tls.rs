@@ -10,21 +10,27 @@ use std::os::unix::fs::PermissionsExt;
 use std::process::{Command, Output, Stdio};
 
 use support::tls::{Office, ended};
-use support::{Cluster, Process, tidelock, wait_for, within};
+use support::users::{add_user, guard};
+use support::{Cluster, Process, http, tidelock, wait_for, within};
 use tidelock_tls::{
     ClientSettings, Connector, Identity, Names, Protocol, Refusal, SecureStream, ServerTrust, Trust, Use, serial,
 };
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-/// A node that demands certificates of `office`, not started.
-fn demanding(office: &Office) -> Cluster {
+/// The settings of a node that demands certificates of `office`.
+fn demands(office: &Office) -> Vec<String> {
     office.issue("server", "server", Use::Server);
     office.issue("client", "alice", Use::Client);
     let mut arguments = office.shown("", "server");
     arguments.extend(["--client-cert-auth".to_owned(), "--trusted-ca-file".to_owned(), office.file("ca.pem")]);
+    arguments
+}
+
+/// A node that demands certificates of `office`, not started.
+fn demanding(office: &Office) -> Cluster {
     let mut cluster = Cluster::prepare(1, &[]);
-    cluster.nodes[0].add_arguments(&arguments);
+    cluster.nodes[0].add_arguments(&demands(office));
     cluster
 }
 
@@ -109,6 +115,34 @@ async fn ask(stream: &mut SecureStream<TcpStream>, method: &str, path: &str, bod
         }
     })
     .await
+}
+
+/// Whoever the authority vouches for needs no password. The gateway cannot be told whose certificate it was, as in
+/// etcd, so there the name counts for nothing.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_name_in_a_certificate_is_a_user_but_not_at_the_gateway() {
+    let office = Office::new("Ours");
+    office.issue("stranger", "bob", Use::Client);
+    let mut cluster = Cluster::start(1);
+    let node = &mut cluster.nodes[0];
+    add_user(&node.client_url(), "alice", "/a/", "/a0").await;
+    guard(&node.client_url()).await;
+    node.terminate();
+    node.add_arguments(&demands(&office));
+    node.start();
+    node.wait_until_ready();
+
+    let alice = office.connecting("client");
+    succeeds(node, &["put", "/a/1", "hers"], &alice);
+    assert_eq!(succeeds(node, &["get", "/a/1", "--value-only"], &alice), "hers\n");
+    let refused = fails(node, &["put", "/b", "not hers"], &alice);
+    assert!(refused.contains("permission denied"), "{refused}");
+    let refused = fails(node, &["get", "/a/1"], &office.connecting("stranger"));
+    assert!(refused.contains("permission denied"), "{refused}");
+
+    let mut gateway = dial(node, &connector(&office, Some("client"), "http/1.1")).await.unwrap();
+    let told = ask(&mut gateway, "POST", "/v3/kv/range", r#"{"key":"L2EvMQ=="}"#).await;
+    assert!(told.contains("user name is empty"), "{told}");
 }
 
 /// What `tidelock certs init` prints is what somebody types next: certificates, a node with TLS, a client.
@@ -284,6 +318,8 @@ fn members_work_within_tls_and_strangers_cannot_join() {
     cluster.nodes.iter_mut().for_each(|node| node.add_arguments(&peering(&office, "peer")));
     cluster.start_all();
     cluster.run(&["put", "k", "v"]);
+    let (_, members) = http(cluster.nodes[0].client_port, "POST", "/v3/cluster/member/list", "{}").unwrap();
+    assert_eq!(members.matches(r#""peerURLs":["https://"#).count(), 3, "{members}");
     let leader = cluster.wait_for_leader();
     cluster.nodes[leader].kill();
     wait_for("a write without the old leader", || {

@@ -19,6 +19,7 @@ pub mod requests;
 pub mod small_disk;
 pub mod tls;
 pub mod until;
+pub mod users;
 pub mod watcher;
 pub mod writers;
 
