@@ -178,6 +178,8 @@ pub struct Consensus {
     introduced: bool,
     /// Readies handed out whose term or vote is not durable yet.
     unsynced_promise: Option<u64>,
+    /// The last ready that agreed on a change of members, while it is not durable.
+    unsynced_membership: Option<u64>,
     /// Index up to which entries were handed out as committed.
     handed_out: u64,
     /// Index up to which they were carried out. A snapshot may be carried out before the log's restart
@@ -211,8 +213,15 @@ impl Consensus {
         let store = LogStore::new(start)?;
         let logger = slog::Logger::root(slog::Discard, slog::o!());
         let raw = RawNode::new(&config, store, &logger).map_err(|error| error.to_string())?;
-        let mut consensus =
-            Consensus { raw, seed, introduced, unsynced_promise: None, handed_out, carried_out: handed_out };
+        let mut consensus = Consensus {
+            raw,
+            seed,
+            introduced,
+            unsynced_promise: None,
+            unsynced_membership: None,
+            handed_out,
+            carried_out: handed_out,
+        };
         consensus.fix_election_timeout();
         Ok(consensus)
     }
@@ -313,6 +322,9 @@ impl Consensus {
         if self.unsynced_promise.is_some_and(|unsynced| unsynced <= number) {
             self.unsynced_promise = None;
         }
+        if self.unsynced_membership.is_some_and(|unsynced| unsynced <= number) {
+            self.unsynced_membership = None;
+        }
         self.tell_applied();
         self.fix_election_timeout();
     }
@@ -389,6 +401,11 @@ impl Consensus {
         let mut given = self.raw.ready();
         let mut ready = Ready { number: given.number(), must_sync: given.must_sync(), ..Ready::default() };
         ready.hard_state = given.hs().map(wire::hard_state_from);
+        if self.agrees_on_membership(&given) {
+            ready.must_sync = true;
+            ready.hard_state = Some(wire::hard_state_from(&self.raw.raft.hard_state()));
+            self.unsynced_membership = Some(given.number());
+        }
         if given.must_sync() && ready.hard_state.is_some() {
             self.unsynced_promise = Some(given.number());
         }
@@ -409,7 +426,7 @@ impl Consensus {
             .iter()
             .filter_map(|read| Some((ReadContext::from_bytes(&read.request_ctx)?, LogIndex(read.index))))
             .collect();
-        self.route(given.take_messages(), false, &mut ready);
+        self.route(given.take_messages(), self.unsynced_membership.is_some(), &mut ready);
         self.route(given.take_persisted_messages(), true, &mut ready);
         let committed = given.take_committed_entries();
         self.raw.advance_append_async(given);
@@ -417,6 +434,16 @@ impl Consensus {
         ready.fetches = self.raw.mut_store().take_fetches();
         self.fix_election_timeout();
         Some(ready)
+    }
+
+    /// Whether this ready is where a change of members is agreed on or carried out. That it is agreed on must be
+    /// durable here before anybody is told: whoever is removed leaves when told, and a node that came back without
+    /// knowing would wait for its vote for ever.
+    fn agrees_on_membership(&self, given: &raft::Ready) -> bool {
+        let pending = self.raw.raft.pending_conf_index;
+        let known = self.raw.store().hard_state().commit;
+        given.committed_entries().iter().any(|entry| entry.get_entry_type() != EntryType::EntryNormal)
+            || given.hs().is_some_and(|now| known < pending && pending <= now.commit)
     }
 
     /// Sorts messages into those that may leave now, those that must wait for the disk, and snapshots.

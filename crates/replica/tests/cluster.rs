@@ -28,6 +28,8 @@ struct Node {
     replies: Vec<Reply>,
     /// Why it has to stop, if it has.
     fatal: Option<Fatal>,
+    /// Up to where it would know that entries are agreed on after a crash.
+    durable_commit: LogIndex,
 }
 
 struct Cluster {
@@ -75,7 +77,8 @@ impl Cluster {
         let replica = Replica::new(settings, start, members).unwrap();
         let applier = Applier::new(node, 7 + id, &state, term, voters);
         let (answered, fresh) = (BTreeMap::new(), BTreeSet::new());
-        let node = Node { replica, applier, state, answered, fresh, replies: vec![], fatal: None };
+        let node =
+            Node { replica, applier, state, answered, fresh, replies: vec![], fatal: None, durable_commit: index };
         self.nodes.insert(NodeId(id), node);
     }
 
@@ -166,6 +169,9 @@ impl Cluster {
 fn perform(id: NodeId, node: &mut Node, effects: Effects, wire: &mut VecDeque<(NodeId, NodeId, Bytes)>) {
     wire.extend(effects.frames.into_iter().map(|(to, frame)| (id, to, frame)));
     for ready in effects.persist {
+        if let Some(stored) = ready.hard_state.filter(|_| ready.must_sync) {
+            node.durable_commit = stored.commit;
+        }
         wire.extend(ready.send_after.into_iter().map(|(to, frame)| (id, to, frame)));
         node.replica.step(Input::Persisted { number: ready.number });
     }
@@ -360,6 +366,21 @@ fn start_fourth(cluster: &mut Cluster) {
     let roles: Vec<_> = founders.iter().map(|founder| (founder.id, founder.role)).collect();
     cluster.start(4, state, Consensus::voters_of(&roles));
     cluster.step(NodeId(4), Input::Introduced);
+}
+
+/// M1: whoever is removed leaves when it hears of it. Had the other of two members forgotten that after a crash, it
+/// would wait for the vote of somebody who is gone.
+#[test]
+fn m1_that_a_member_was_removed_is_durable_at_the_other_when_it_is_told() {
+    let mut cluster = Cluster::founded(&[1, 2]);
+    let leader = cluster.elect();
+    let removed = cluster.follower();
+    cluster.step(leader, Input::Call(Call::ChangeMembers { token: 1, change: MemberChange::Remove(removed) }));
+    cluster.settle();
+    let told = cluster.nodes[&removed].state.applied();
+    assert!(!cluster.nodes[&leader].state.members().by_id.contains_key(&removed));
+    assert!(cluster.nodes[&leader].durable_commit >= told, "{:?} of {told}", cluster.nodes[&leader].durable_commit);
+    assert_eq!(cluster.nodes[&leader].durable_commit, cluster.nodes[&leader].state.applied());
 }
 
 /// M1: replacing a member takes two sets of voters at once; the cluster must come out of it by itself.

@@ -22,6 +22,7 @@ const PINNED: &[(u64, &str, &str)] = &[
     (5_310, "", "the same"),
     (97, "", "a joint change was told as done before the cluster had left it (bug 29)"),
     (300_826, "", "judged before the end of a lease, decided in the last moment, had reached everybody"),
+    (2_640_194_793, "", "the last of two members forgot that the other was removed, and waited for its vote (bug 33)"),
     (100_626, "", "a removed leader that lingered was ended by an assertion of the engine (bug 30)"),
 ];
 

@@ -135,6 +135,10 @@ impl LogStore {
         self.snapshot = Some(metadata.clone());
     }
 
+    pub(super) fn hard_state(&self) -> &HardState {
+        &self.hard_state
+    }
+
     pub(super) fn set_hard_state(&mut self, state: HardState) {
         self.hard_state = state;
     }
