@@ -16,7 +16,7 @@ use tidelock_etcd_api::etcdserverpb::{
     LeaseLeasesResponse, LeaseRevokeRequest, LeaseRevokeResponse, LeaseStatus, LeaseTimeToLiveRequest,
     LeaseTimeToLiveResponse, ResponseHeader,
 };
-use tidelock_model::{Answer, Caller, Command, LeaseId, LeaseInfo, Need, Query, QueryAnswer};
+use tidelock_model::{Answer, Caller, Command, Key, LeaseId, LeaseInfo, Need, Query, QueryAnswer, Space};
 use tokio::sync::mpsc;
 use tonic::{Request, Response, Status, Streaming};
 
@@ -152,7 +152,10 @@ impl Lease for Services {
         // The lease may have ended between the two questions: then it is gone, whatever the first said.
         let lease = lease.filter(|_| keys.is_some());
         let mut response = time_to_live_to_response(id, lease, self.headers.at(revision));
-        response.keys = keys.unwrap_or_default().iter().map(|key| bytes::Bytes::copy_from_slice(key.name())).collect();
+        // What a session of another protocol owns is not etcd's to tell.
+        let is_users = |key: &&Key| key.space_byte() == Some(Space::User as u8);
+        let keys = keys.unwrap_or_default();
+        response.keys = keys.iter().filter(is_users).map(|key| bytes::Bytes::copy_from_slice(key.name())).collect();
         Ok(Response::new(response))
     }
 

@@ -4,7 +4,10 @@
 //! Checked twice: where a request comes in, so that a refusal costs no log entry, and for writes again in
 //! `apply`, under the users and roles of that very moment.
 
-use crate::{Auth, Caller, Command, DeleteOp, Key, KeyRange, LeaseId, MemberChange, Op, PutLease, PutOp, Query, Txn};
+use crate::{
+    Auth, Caller, Command, DeleteOp, Key, KeyRange, LeaseId, MemberChange, Op, PutLease, PutOp, Query, Txn,
+    ZnodeCommand,
+};
 
 /// Something a caller must be or have.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -81,7 +84,23 @@ impl Command {
             // What the nodes do by themselves is nobody else's to ask for.
             Command::LeaseExpire { .. } | Command::PublishMember(_) => needs.push(Need::Admin),
             Command::Compact { .. } | Command::SetAlarm { .. } | Command::Auth(_) => needs.push(Need::Admin),
+            Command::Znode(command) => command.needs(needs),
         }
+    }
+}
+
+impl ZnodeCommand {
+    /// Adds what the command needs. The users and roles asked about here are etcd's; who may do what with a
+    /// znode is written on the znode and judged in `state::znodes`, against the identities in the request.
+    pub fn needs<'a>(&'a self, needs: &mut Vec<Need<'a>>) {
+        needs.push(match self {
+            ZnodeCommand::OpenSession { .. }
+            | ZnodeCommand::AttachSession { .. }
+            | ZnodeCommand::CloseSession { .. }
+            | ZnodeCommand::Requests(_) => Need::Nothing,
+            // What the nodes do by themselves is nobody else's to ask for.
+            ZnodeCommand::Reap { .. } => Need::Admin,
+        });
     }
 }
 
@@ -126,6 +145,8 @@ impl Query {
             Query::Page(page) => needs.push(Need::Read(&page.range)),
             Query::Leases => needs.push(Need::ReadKeysOfAllLeases),
             Query::Members | Query::Alarms => needs.push(Need::User),
+            // Judged by the lists on the znodes: see `ZnodeCommand::needs`.
+            Query::Znodes(_) => needs.push(Need::Nothing),
             Query::Auth(AuthQuery::Status) => needs.push(Need::Nothing),
             Query::Auth(AuthQuery::Everything) => needs.push(Need::Admin),
             Query::Auth(AuthQuery::User(user)) => needs.push(Need::Be(user)),

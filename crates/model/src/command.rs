@@ -5,7 +5,7 @@ use bytes::Bytes;
 
 use crate::codec::{DecodeError, Reader, Wire, put_bytes, put_varint};
 use crate::limits::{TXN_DEPTH_MAX, TXN_OPS_MAX, VALUE_BYTES_MAX};
-use crate::{Alarm, AuthCommand, Key, KeyRange, LeaseId, LogIndex, Member, Revision, Term};
+use crate::{Alarm, AuthCommand, Key, KeyRange, LeaseId, LogIndex, Member, Revision, Term, ZnodeCommand};
 
 /// A change to the replicated state.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -49,6 +49,8 @@ pub enum Command {
     },
     /// Change users and roles.
     Auth(AuthCommand),
+    /// Change sessions or znodes.
+    Znode(ZnodeCommand),
 }
 
 /// One lease to end, if it is still the one that was meant.
@@ -281,6 +283,7 @@ impl Command {
         match self {
             Command::Write(op) => op.grows(),
             Command::LeaseGrant { .. } => true,
+            Command::Znode(command) => command.grows(),
             Command::Compact { .. }
             | Command::LeaseRevoke { .. }
             | Command::LeaseExpire { .. }
@@ -333,6 +336,10 @@ impl Wire for Command {
                 out.push(8);
                 command.encode(out);
             }
+            Command::Znode(command) => {
+                out.push(9);
+                command.encode(out);
+            }
         }
     }
 
@@ -354,6 +361,7 @@ impl Wire for Command {
             6 => Command::PublishMember(Member::decode(input)?),
             7 => Command::SetAlarm { alarm: Alarm::decode(input)?, raised: input.flag()? },
             8 => Command::Auth(AuthCommand::decode(input)?),
+            9 => Command::Znode(ZnodeCommand::decode(input)?),
             tag => return Err(DecodeError::UnknownTag { what: "command", tag }),
         })
     }

@@ -22,6 +22,7 @@ mod proposal;
 mod query;
 mod record;
 mod watch;
+mod znode;
 pub mod zoo;
 
 pub use access::{AuthQuery, Errand, Need};
@@ -43,3 +44,8 @@ pub use proposal::{Batch, Origin, Proposal, RequestId};
 pub use query::{LeaseInfo, PageQuery, Query, QueryAnswer};
 pub use record::{KeyValue, Record, RecordMeta};
 pub use watch::{WatchClosed, WatchNotice, WatchRequest, WatcherId};
+pub use znode::{
+    AclEntry, CreateZnode, Identity, SessionAnswer, ZnodeAnswer, ZnodeCommand, ZnodeError, ZnodeFound, ZnodeLife,
+    ZnodeOp, ZnodeOpAnswer, ZnodeOutcome, ZnodeQuery, ZnodeRead, ZnodeRequest, ZnodeRequests, ZnodeStat,
+};
+pub use znode::{SESSION_KEY, ZNODE_KEY, ZnodeEvent, znode_path};

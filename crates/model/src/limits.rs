@@ -37,3 +37,21 @@ pub const PASSWORD_HASH_BYTES_MAX: usize = 512;
 pub const MEMBER_TEXT_BYTES_MAX: usize = 4096;
 /// Most URLs a member may have.
 pub const MEMBER_URLS_MAX: usize = 64;
+
+/// Longest path of a znode, the number of a sequential one included: it must fit a key, with the byte that
+/// says which kind of record it is.
+pub const ZNODE_PATH_BYTES_MAX: usize = KEY_BYTES_MAX - 1024;
+/// Most entries in one list of rights. All of them at their longest still fit one value.
+pub const ZNODE_ACL_MAX: usize = 1024;
+/// Longest name of a scheme.
+pub const ZNODE_SCHEME_BYTES_MAX: usize = 64;
+/// Longest identity within a scheme.
+pub const ZNODE_IDENTITY_BYTES_MAX: usize = 2048;
+/// Most identities one connection may have.
+pub const ZNODE_IDENTITIES_MAX: usize = 256;
+/// Most operations carried out together: more than fit into ZooKeeper's largest request.
+pub const ZNODE_OPS_MAX: usize = 64 * 1024;
+/// Most requests of one connection in one command.
+pub const ZNODE_REQUESTS_MAX: usize = 4096;
+/// Most znodes looked at for reaping in one command.
+pub const ZNODE_PATHS_MAX: usize = 4096;

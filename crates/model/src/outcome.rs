@@ -1,8 +1,8 @@
 //! What became of a command.
 
 use crate::codec::{DecodeError, Reader, Wire, put_varint};
-use crate::limits::TXN_DEPTH_MAX;
-use crate::{AuthRefusal, KeyValue, LeaseId, LogIndex, Record, Revision};
+use crate::limits::{TXN_DEPTH_MAX, ZNODE_REQUESTS_MAX};
+use crate::{AuthRefusal, KeyValue, LeaseId, LogIndex, Record, Revision, SessionAnswer, ZnodeOutcome};
 
 /// The verdict on one command: decided in `apply`, the same on every replica.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -34,6 +34,10 @@ pub enum Answer {
         /// Whether the alarm was raised before.
         was_raised: bool,
     },
+    /// To [`crate::ZnodeCommand::Requests`]: one for each, in order.
+    Znodes(Vec<ZnodeOutcome>),
+    /// To [`crate::ZnodeCommand::OpenSession`] and [`crate::ZnodeCommand::AttachSession`].
+    Session(SessionAnswer),
 }
 
 /// What one operation answers.
@@ -223,6 +227,15 @@ impl Wire for Answer {
                 out.push(4);
                 out.push(u8::from(*was_raised));
             }
+            Answer::Znodes(outcomes) => {
+                out.push(5);
+                put_varint(out, outcomes.len() as u64);
+                outcomes.iter().for_each(|outcome| outcome.encode(out));
+            }
+            Answer::Session(answer) => {
+                out.push(6);
+                answer.encode(out);
+            }
         }
     }
     fn decode(input: &mut Reader) -> Result<Answer, DecodeError> {
@@ -231,6 +244,11 @@ impl Wire for Answer {
             2 => Answer::Op(OpAnswer::decode(input)?),
             3 => Answer::LeaseGranted { id: LeaseId::decode(input)?, ttl_s: input.varint32()? },
             4 => Answer::AlarmSet { was_raised: input.flag()? },
+            5 => {
+                let count = input.count("the number of outcomes", ZNODE_REQUESTS_MAX)?;
+                Answer::Znodes((0..count).map(|_| ZnodeOutcome::decode(input)).collect::<Result<_, _>>()?)
+            }
+            6 => Answer::Session(SessionAnswer::decode(input)?),
             tag => return Err(DecodeError::UnknownTag { what: "answer", tag }),
         })
     }

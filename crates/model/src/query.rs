@@ -2,7 +2,10 @@
 
 use std::sync::Arc;
 
-use crate::{Alarm, Auth, AuthQuery, Key, KeyRange, KeyValue, LeaseId, Member, Op, OpAnswer, RangeOp, Revision};
+use crate::{
+    Alarm, Auth, AuthQuery, Key, KeyRange, KeyValue, LeaseId, Member, Op, OpAnswer, RangeOp, Revision, ZnodeError,
+    ZnodeFound, ZnodeQuery,
+};
 
 /// A read.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -25,6 +28,8 @@ pub enum Query {
     Alarms,
     /// Users and roles. What is asked for decides who may ask; the answer is always all there is.
     Auth(AuthQuery),
+    /// Znodes, all of them at one revision.
+    Znodes(ZnodeQuery),
 }
 
 /// What a [`Query::Page`] asks for.
@@ -93,6 +98,13 @@ pub enum QueryAnswer {
         revision: Revision,
         /// Users and roles at that moment.
         auth: Arc<Auth>,
+    },
+    /// To [`Query::Znodes`].
+    Znodes {
+        /// The store's revision when the read was made.
+        revision: Revision,
+        /// What each read found, or why it may not be told.
+        found: Vec<Result<ZnodeFound, ZnodeError>>,
     },
 }
 

@@ -6,7 +6,7 @@
 
 use tidelock_model::{
     Alarm, AlarmKind, Answer, Batch, Command, Event, Key, LeaseExpiry, LeaseId, LogIndex, MemberChange, Origin,
-    Outcome, Proposal, Refusal, Term,
+    Outcome, Proposal, Refusal, Term, ZnodeCommand,
 };
 
 use crate::State;
@@ -137,6 +137,7 @@ impl State {
             }
             Command::SetAlarm { alarm, raised } => self.set_alarm(alarm, raised),
             Command::Auth(command) => self.change_auth(command),
+            Command::Znode(command) => self.change_znodes(command, effects),
         }
     }
 
@@ -153,6 +154,8 @@ impl State {
             Command::LeaseExpire { .. } | Command::PublishMember(_) | Command::SetAlarm { .. } | Command::Auth(_) => {
                 false
             }
+            // A client that comes back to its session changes none of its data.
+            Command::Znode(command) => !matches!(command, ZnodeCommand::AttachSession { .. }),
         };
         if changes_data && self.alarms.any(AlarmKind::Corrupt) {
             return Err(Refusal::Corrupt);
@@ -170,7 +173,7 @@ impl State {
         Ok(Answer::AlarmSet { was_raised: self.alarms.set(alarm, raised) })
     }
 
-    fn grant_lease(&mut self, id: LeaseId, ttl_s: u32, effects: &mut Effects) -> Result<Answer, Refusal> {
+    pub(crate) fn grant_lease(&mut self, id: LeaseId, ttl_s: u32, effects: &mut Effects) -> Result<Answer, Refusal> {
         if !id.is_some() {
             return Err(Refusal::LEASE_ID_ZERO);
         }
@@ -203,7 +206,7 @@ impl State {
     }
 
     /// Ends leases that exist: everything they own vanishes at one revision, in key order (L3).
-    fn end_leases(&mut self, ids: &[LeaseId], effects: &mut Effects) {
+    pub(crate) fn end_leases(&mut self, ids: &[LeaseId], effects: &mut Effects) {
         let mut keys: Vec<Key> = ids.iter().flat_map(|id| self.leases.keys(*id).cloned()).collect();
         keys.sort_unstable();
         if tidelock_model::planted!(OrderDependsOnMemory) && self.keyspace.data_bytes() % 2 == 1 {
@@ -220,6 +223,7 @@ impl State {
                 revising = Revising::new(self, &mut effects.events);
             }
         }
+        self.settle_after(&keys, revising.revision(), &mut revising);
         revising.finish(self);
         for id in ids {
             if let Some(lease) = self.leases.end(*id) {

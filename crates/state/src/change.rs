@@ -20,6 +20,11 @@ impl<'a> Revising<'a> {
         Revising { revision: state.revision.next(), next_sub: 0, events }
     }
 
+    /// The revision that changes get.
+    pub(crate) fn revision(&self) -> Revision {
+        self.revision
+    }
+
     /// Makes the revision the store's, if anything changed.
     pub(crate) fn finish(self, state: &mut State) {
         if self.next_sub > 0 || tidelock_model::planted!(NoChangeTakesARevision) {

@@ -10,7 +10,7 @@
 //!
 //! Where to look: `apply` (what a command does), `txn` (transactions), `keyspace` (versions and how
 //! they are found), `history` (watching and compaction), `lease`, `requests` (exactly once), `read`,
-//! `auth` (who may do what), `snapshot`, `digest`; `tree` is the ordered set all of them stand on. Not here: when leases
+//! `auth` (who may do what), `znodes` (ZooKeeper's tree), `snapshot`, `digest`; `tree` is the ordered set all of them stand on. Not here: when leases
 //! expire, and anything about a wire protocol.
 
 mod apply;
@@ -34,6 +34,7 @@ mod snapshot;
 mod testing;
 mod tree;
 mod txn;
+mod znodes;
 
 use std::sync::Arc;
 

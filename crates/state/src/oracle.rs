@@ -87,8 +87,8 @@ impl Oracle {
                 let meant = leases.iter().filter(|expiry| is_meant(&expiry.id, expiry.granted_at));
                 self.end(&meant.map(|expiry| expiry.id).collect::<Vec<_>>());
             }
-            // Users and roles have an oracle of their own, in `auth`.
-            Command::PublishMember(_) | Command::Auth(_) => {}
+            // Users and roles have an oracle of their own, in `auth`; so have znodes, in `znodes`.
+            Command::PublishMember(_) | Command::Auth(_) | Command::Znode(_) => {}
         }
         Ok(Answer::Done)
     }

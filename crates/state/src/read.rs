@@ -53,6 +53,7 @@ impl State {
                 QueryAnswer::Page { revision, items, next }
             }
             Query::Auth(_) => QueryAnswer::Auth { revision, auth: Arc::clone(&self.auth) },
+            Query::Znodes(query) => QueryAnswer::Znodes { revision, found: self.read_znodes(query) },
             Query::Alarms => QueryAnswer::Alarms { revision, alarms: self.alarms.iter().collect() },
         })
     }

@@ -13,8 +13,8 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use tidelock_model::{
-    Answer, DecodeError, KeyValue, LogIndex, NodeId, OpAnswer, Origin, Outcome, Reader, RequestId, Wire, put_bytes,
-    put_varint,
+    Answer, DecodeError, KeyValue, LogIndex, NodeId, OpAnswer, Origin, Outcome, Reader, RequestId, Wire, ZnodeAnswer,
+    ZnodeOpAnswer, ZnodeOutcome, put_bytes, put_varint,
 };
 
 /// How many of a node's latest proposal numbers are told apart. More than a node lets wait at once.
@@ -142,6 +142,7 @@ fn outcome_bytes(outcome: &Outcome) -> usize {
     const EACH: usize = 160;
     EACH + match &outcome.result {
         Ok(Answer::Op(answer)) => answer_bytes(answer),
+        Ok(Answer::Znodes(outcomes)) => outcomes.iter().map(znode_outcome_bytes).sum(),
         _ => 0,
     }
 }
@@ -154,6 +155,19 @@ fn answer_bytes(answer: &OpAnswer) -> usize {
         OpAnswer::Delete { previous, .. } => items_bytes(previous),
         OpAnswer::Range(answer) => items_bytes(&answer.items),
         OpAnswer::Txn { answers, .. } => answers.iter().map(answer_bytes).sum(),
+    }
+}
+
+fn znode_outcome_bytes(outcome: &ZnodeOutcome) -> usize {
+    const EACH: usize = 128;
+    let op_bytes = |answer: &ZnodeOpAnswer| match answer {
+        ZnodeOpAnswer::Created { path, .. } => EACH + path.len(),
+        ZnodeOpAnswer::Changed(_) | ZnodeOpAnswer::Done => EACH,
+    };
+    EACH + match &outcome.result {
+        Ok(ZnodeAnswer::One(answer)) => op_bytes(answer),
+        Ok(ZnodeAnswer::Multi(answers)) => answers.iter().map(op_bytes).sum(),
+        Ok(ZnodeAnswer::MultiFailed { .. }) | Err(_) => 0,
     }
 }
 

@@ -1,0 +1,63 @@
+//! The tree of znodes, on the one keyspace.
+//!
+//! Four kinds of records in [`Space::Tree`](tidelock_model::Space::Tree), told apart by the first byte of
+//! their names:
+//!
+//! ```text
+//! N parent 00 name   a znode; the parent's path is empty for the root, and the root itself is just N.
+//!                    Its data and its times; owner, version and revisions are the record's own.
+//! S path             how often it got a child, when its children changed last, who may do what with it.
+//!                    Absent as long as that is: never, at its creation, everybody everything.
+//! C path             it is a container or has a time to live. Empty.
+//! Z session          a session: its time-out, and which of its connections is the one. Owned by its lease.
+//! ```
+//!
+//! No name holds a zero byte, so the children of a znode are one range of keys, and counting them takes the
+//! logarithm of the number of znodes; their number is stored nowhere and cannot be wrong.
+//!
+//! A request is decided against a [`Draft`](draft::Draft): the tree with this request's changes on top. A
+//! draft that is given up leaves no trace; one that is finished is carried out at one revision. A session is
+//! a lease: whatever ends it deletes its ephemeral znodes, with all that hangs on them, at one revision.
+//!
+//! Invariants, checked by `properties`: every znode but the root has a parent; S and C belong to znodes that
+//! exist; every Z is owned by the lease it names.
+//!
+//! The rules (order of checks, numbers, versions) are ZooKeeper's, since its clients see them. Not here: when
+//! a session ends or a container is looked at, watches, and anything about the wire.
+
+mod acl;
+mod draft;
+#[cfg(test)]
+mod oracle;
+mod paths;
+#[cfg(test)]
+mod properties;
+mod reads;
+mod reap;
+mod record;
+mod requests;
+#[cfg(test)]
+mod rules;
+mod sessions;
+#[cfg(test)]
+mod testing;
+
+use tidelock_model::{Answer, Refusal, ZnodeCommand};
+
+use crate::State;
+use crate::apply::Effects;
+
+impl State {
+    pub(crate) fn change_znodes(&mut self, command: ZnodeCommand, effects: &mut Effects) -> Result<Answer, Refusal> {
+        match command {
+            ZnodeCommand::OpenSession { timeout_ms } => self.open_session(timeout_ms, effects).map(Answer::Session),
+            ZnodeCommand::AttachSession { session } => self.attach_session(session, effects).map(Answer::Session),
+            ZnodeCommand::CloseSession { session } => self.close_session(session, effects).map(|()| Answer::Done),
+            ZnodeCommand::Requests(requests) => Ok(Answer::Znodes(self.request_znodes(&requests, effects))),
+            ZnodeCommand::Reap { paths } => {
+                self.reap(&paths, effects);
+                Ok(Answer::Done)
+            }
+        }
+    }
+}

@@ -1,0 +1,186 @@
+//! The tree as one request will leave it: the state, with changes on top that are not made yet.
+//!
+//! Operations of a request see what those before them did, and the state does not know of it: dropping a
+//! draft undoes everything. What a draft says of a znode (revisions, versions) is what the state will say once
+//! it is carried out.
+
+use std::collections::BTreeMap;
+
+use bytes::Bytes;
+use tidelock_model::{Event, PutLease, PutOp, PutValue, Revision, ZnodeStat};
+
+use crate::State;
+use crate::change::Revising;
+use crate::znodes::paths;
+use crate::znodes::record::{Side, Znode};
+
+/// One change of a znode, and what it becomes.
+struct Change {
+    path: String,
+    becomes: Option<(Znode, Option<Bytes>)>,
+}
+
+/// Everything to change, at one revision.
+pub(super) struct Changes {
+    /// In the order they were asked for: that is the order watchers are told in.
+    nodes: Vec<Change>,
+    sides: BTreeMap<String, Option<Side>>,
+    reapable: BTreeMap<String, bool>,
+}
+
+pub(super) struct Draft<'a> {
+    state: &'a State,
+    /// The one that changes will have.
+    pub(super) revision: Revision,
+    nodes: BTreeMap<String, Option<Znode>>,
+    /// How many children more or fewer.
+    children: BTreeMap<String, i64>,
+    changes: Changes,
+}
+
+impl State {
+    pub(super) fn znode(&self, path: &str) -> Option<Znode> {
+        self.keyspace.get(&paths::node_key(path)?).map(|item| Znode::read(&item.record))
+    }
+
+    pub(super) fn znode_side(&self, path: &str, znode: &Znode) -> Side {
+        let stored = self.keyspace.get(&paths::side_key(path));
+        stored.map_or_else(|| Side::of_new(znode.created), |item| Side::read(item.record.value()))
+    }
+
+    /// Makes the changes of a draft; none of them, no revision.
+    pub(super) fn carry_out_changes(&mut self, changes: Changes, events: &mut Vec<Event>) {
+        let mut revising = Revising::new(self, events);
+        self.make_changes(changes, &mut revising);
+        revising.finish(self);
+    }
+
+    pub(super) fn make_changes(&mut self, changes: Changes, revising: &mut Revising<'_>) {
+        for Change { path, becomes } in changes.nodes {
+            let Some(key) = paths::node_key(&path) else { continue };
+            match becomes {
+                Some((znode, data)) => {
+                    let value = PutValue::Set(znode.write(data.as_ref()));
+                    let lease = PutLease::Set(znode.owner);
+                    self.put_key(revising, PutOp { key, value, lease, want_previous: false });
+                }
+                None => drop(self.delete_key(revising, &key)),
+            }
+        }
+        for (path, side) in changes.sides {
+            match side {
+                Some(side) => self.put_side(revising, &path, &side),
+                None => drop(self.delete_key(revising, &paths::side_key(&path))),
+            }
+        }
+        for (path, is_reapable) in changes.reapable {
+            let key = paths::reapable_key(&path);
+            if is_reapable {
+                let (value, lease) = (PutValue::Set(Bytes::new()), PutLease::Set(Default::default()));
+                self.put_key(revising, PutOp { key, value, lease, want_previous: false });
+            } else {
+                self.delete_key(revising, &key);
+            }
+        }
+    }
+
+    pub(super) fn put_side(&mut self, revising: &mut Revising<'_>, path: &str, side: &Side) {
+        let (key, value) = (paths::side_key(path), PutValue::Set(side.write()));
+        self.put_key(revising, PutOp { key, value, lease: PutLease::Set(Default::default()), want_previous: false });
+    }
+}
+
+impl<'a> Draft<'a> {
+    /// The tree as it is.
+    pub(super) fn new(state: &'a State) -> Draft<'a> {
+        let changes = Changes { nodes: Vec::new(), sides: BTreeMap::new(), reapable: BTreeMap::new() };
+        Draft { state, revision: state.revision.next(), nodes: BTreeMap::new(), children: BTreeMap::new(), changes }
+    }
+
+    /// Log time in milliseconds.
+    pub(super) fn now_ms(&self) -> u64 {
+        self.state.clock.0
+    }
+
+    pub(super) fn node(&self, path: &str) -> Option<Znode> {
+        self.nodes.get(path).copied().unwrap_or_else(|| self.state.znode(path))
+    }
+
+    pub(super) fn side(&self, path: &str, znode: &Znode) -> Side {
+        match self.changes.sides.get(path) {
+            Some(Some(side)) => side.clone(),
+            Some(None) => Side::of_new(znode.created),
+            None => self.state.znode_side(path, znode),
+        }
+    }
+
+    pub(super) fn children(&self, path: &str) -> u64 {
+        let now = self.state.keyspace.count(&paths::children(path), Revision(u64::MAX)) as u64;
+        now.saturating_add_signed(self.children.get(path).copied().unwrap_or(0))
+    }
+
+    pub(super) fn stat(&self, path: &str, znode: &Znode, side: &Side) -> ZnodeStat {
+        znode.stat(side, self.children(path))
+    }
+
+    /// Adds or changes a znode. Its parent is told of neither.
+    pub(super) fn put(&mut self, path: &str, znode: Znode, data: Option<Bytes>) {
+        self.nodes.insert(path.to_owned(), Some(znode));
+        self.changes.nodes.push(Change { path: path.to_owned(), becomes: Some((znode, data)) });
+    }
+
+    pub(super) fn put_side(&mut self, path: &str, side: Side) {
+        self.changes.sides.insert(path.to_owned(), Some(side));
+    }
+
+    /// Counts a new child; see [`Draft::put`].
+    pub(super) fn count_child(&mut self, parent: &str) {
+        *self.children.entry(parent.to_owned()).or_default() += 1;
+    }
+
+    pub(super) fn set_reapable(&mut self, path: &str) {
+        self.changes.reapable.insert(path.to_owned(), true);
+    }
+
+    /// Deletes a znode that exists, with all that hangs on it, and tells its parent.
+    pub(super) fn delete(&mut self, path: &str) {
+        let parent = paths::parent_of(path);
+        self.nodes.insert(path.to_owned(), None);
+        self.changes.nodes.push(Change { path: path.to_owned(), becomes: None });
+        self.changes.sides.insert(path.to_owned(), None);
+        self.changes.reapable.insert(path.to_owned(), false);
+        *self.children.entry(parent.to_owned()).or_default() -= 1;
+        if let Some(znode) = self.node(parent) {
+            let side = Side { children_modified: self.revision, ..self.side(parent, &znode) };
+            self.put_side(parent, side);
+        }
+    }
+
+    pub(super) fn finish(self) -> Changes {
+        self.changes
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::testing::Machine;
+    use crate::znodes::testing::{create, create_for, create_numbered, delete, entry};
+    use tidelock_model::ZnodeOpAnswer;
+
+    /// A znode made anew under an old name has none of the old one's rights and numbers, even within the same
+    /// multi that deleted it.
+    #[test]
+    fn a_znode_deleted_and_made_anew_in_one_multi_begins_from_nothing() {
+        let mut machine = Machine::new();
+        let client = machine.open_session();
+        machine.created(&client, create_for("/p", vec![entry(31 - 2, "world", "anyone")]));
+        machine.created(&client, create("/p/x"));
+        machine.one(&client, delete("/p/x")).unwrap();
+        let ops = vec![delete("/p"), create("/p"), create_numbered("/p/n-")];
+        let answers = machine.multi(&client, ops).unwrap();
+        assert!(matches!(&answers[2], ZnodeOpAnswer::Created { path, .. } if path == "/p/n-0000000000"));
+        let stat = machine.glance("/p").unwrap();
+        assert_eq!((stat.child_version, stat.acl_version, stat.children), (1, 0, 1));
+        assert!(machine.one(&client, crate::znodes::testing::set("/p", "", -1)).is_ok());
+    }
+}

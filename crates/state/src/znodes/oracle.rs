@@ -1,0 +1,305 @@
+//! A second, naive tree to compare the real one with: a map from paths to nodes that counts everything as it
+//! happens, looks for children by walking all paths, and undoes by restoring a copy. It knows nothing of keys.
+
+use std::collections::BTreeMap;
+
+use bytes::Bytes;
+use tidelock_model::{
+    AclEntry, CreateZnode, Identity, LeaseId, Revision, ZnodeAnswer, ZnodeError, ZnodeLife, ZnodeOp, ZnodeOpAnswer,
+    ZnodeRequest, ZnodeStat,
+};
+
+use ZnodeError as E;
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Node {
+    pub(super) data: Option<Bytes>,
+    pub(super) acl: Vec<AclEntry>,
+    pub(super) life: ZnodeLife,
+    /// Children ever created by a request.
+    pub(super) creates: i32,
+    /// All but the length of the data and the number of children.
+    stat: ZnodeStat,
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct Oracle {
+    pub(super) nodes: BTreeMap<String, Node>,
+    /// Generation of every session that is not over.
+    pub(super) sessions: BTreeMap<LeaseId, u64>,
+    pub(super) revision: u64,
+}
+
+fn digest(identities: &[Identity]) -> impl Iterator<Item = &Identity> {
+    identities.iter().filter(|identity| identity.scheme == "digest")
+}
+
+/// Understands no more schemes than the programs use.
+fn fix(acl: &[AclEntry], identities: &[Identity]) -> Result<Vec<AclEntry>, ZnodeError> {
+    let mut fixed = vec![];
+    for entry in acl {
+        match entry.who.scheme.as_str() {
+            "world" | "digest" => fixed.push(entry.clone()),
+            "auth" if digest(identities).next().is_some() => {
+                let expanded = digest(identities).map(|who| AclEntry { who: who.clone(), ..entry.clone() });
+                fixed.extend(expanded);
+            }
+            _ => return Err(E::InvalidAcl),
+        }
+    }
+    if fixed.is_empty() { Err(E::InvalidAcl) } else { Ok(fixed) }
+}
+
+pub(super) fn may(node: &Node, bit: i32, identities: &[Identity]) -> bool {
+    let is_super = identities.iter().any(|who| who.scheme == "super");
+    is_super
+        || node.acl.iter().any(|entry| {
+            entry.permissions & bit > 0 && (entry.who.scheme == "world" || identities.contains(&entry.who))
+        })
+}
+
+fn need(node: &Node, bit: i32, identities: &[Identity]) -> Result<(), ZnodeError> {
+    if may(node, bit, identities) { Ok(()) } else { Err(E::NoAuth) }
+}
+
+/// Everything before the last slash, the root without any.
+fn parent(path: &str) -> Option<String> {
+    let mut parts: Vec<&str> = path.split('/').collect();
+    parts.pop();
+    let parent = parts.join("/");
+    (!parts.is_empty()).then(|| if parent.is_empty() { "/".to_owned() } else { parent })
+}
+
+fn is_path(path: &str) -> bool {
+    path == "/" || (path.starts_with('/') && path.split('/').skip(1).all(|name| !["", ".", ".."].contains(&name)))
+}
+
+impl Oracle {
+    pub(super) fn new() -> Oracle {
+        Oracle { nodes: BTreeMap::new(), sessions: BTreeMap::new(), revision: 1 }
+    }
+
+    pub(super) fn open(&mut self, session: LeaseId, now_ms: u64) {
+        self.revision += 1;
+        if self.nodes.is_empty() {
+            for (path, child_version) in
+                [("/", -1), ("/zookeeper", -2), ("/zookeeper/quota", 0), ("/zookeeper/config", 0)]
+            {
+                let acl = vec![super::testing::entry(31, "world", "anyone")];
+                let mut node = self.node(Some(Bytes::new()), acl, ZnodeLife::Persistent, LeaseId::NONE, now_ms);
+                node.stat.child_version = child_version;
+                self.nodes.insert(path.into(), node);
+            }
+            let config = self.nodes.get_mut("/zookeeper/config").unwrap();
+            config.acl[0].permissions = 1;
+            config.stat.acl_version = -1;
+        }
+        self.sessions.insert(session, 1);
+    }
+
+    fn node(&self, data: Option<Bytes>, acl: Vec<AclEntry>, life: ZnodeLife, owner: LeaseId, created_ms: u64) -> Node {
+        let now = Revision(self.revision);
+        let stat = ZnodeStat {
+            created: now,
+            modified: now,
+            children_modified: now,
+            created_ms,
+            modified_ms: created_ms,
+            owner,
+            ..ZnodeStat::default()
+        };
+        Node { data, acl, life, creates: 0, stat }
+    }
+
+    pub(super) fn end(&mut self, sessions: &[LeaseId]) {
+        let before = self.sessions.len();
+        self.sessions.retain(|session, _| !sessions.contains(session));
+        if self.sessions.len() == before {
+            return;
+        }
+        self.revision += 1;
+        let is_theirs = |node: &Node| node.stat.owner.is_some() && sessions.contains(&node.stat.owner);
+        let gone: Vec<_> =
+            self.nodes.iter().filter(|(_, node)| is_theirs(node)).map(|(path, _)| path.clone()).collect();
+        gone.iter().for_each(|path| self.remove(path));
+    }
+
+    fn remove(&mut self, path: &str) {
+        self.nodes.remove(path);
+        let (parent, now) = (parent(path).unwrap(), Revision(self.revision));
+        if let Some(parent) = self.nodes.get_mut(&parent) {
+            parent.stat.children_modified = now;
+            parent.stat.child_version += 1;
+        }
+    }
+
+    pub(super) fn children(&self, path: &str) -> Vec<String> {
+        let of_it = self.nodes.keys().filter(|child| *child != "/" && parent(child).as_deref() == Some(path));
+        of_it.map(|child| child.rsplit('/').next().unwrap().to_owned()).collect()
+    }
+
+    pub(super) fn descendants(&self, path: &str) -> u64 {
+        let prefix = if path == "/" { "/".to_owned() } else { format!("{path}/") };
+        self.nodes.keys().filter(|other| *other != "/" && other.starts_with(&prefix)).count() as u64
+    }
+
+    pub(super) fn stat(&self, path: &str) -> ZnodeStat {
+        let node = &self.nodes[path];
+        let data_length = node.data.as_ref().map_or(0, |data| data.len() as u32);
+        ZnodeStat { data_length, children: self.children(path).len() as u32, ..node.stat }
+    }
+
+    pub(super) fn request(
+        &mut self,
+        session: LeaseId,
+        generation: u64,
+        identities: &[Identity],
+        request: &ZnodeRequest,
+        now_ms: u64,
+    ) -> Result<ZnodeAnswer, ZnodeError> {
+        match self.sessions.get(&session) {
+            None => return Err(E::SessionExpired),
+            Some(current) if *current != generation => return Err(E::SessionMoved),
+            Some(_) => {}
+        }
+        let saved = self.clone();
+        self.revision += 1;
+        let mut one = |op: &ZnodeOp| self.op(session, identities, op, now_ms);
+        let result = match request {
+            ZnodeRequest::One(op) => one(op).map(ZnodeAnswer::One),
+            ZnodeRequest::Multi(ops) => {
+                let answers: Vec<_> = ops.iter().map_while(|op| one(op).ok()).collect();
+                match ops.get(answers.len()) {
+                    None => Ok(ZnodeAnswer::Multi(answers)),
+                    Some(failing) => {
+                        let error = one(failing).unwrap_err();
+                        Ok(ZnodeAnswer::MultiFailed { at: answers.len() as u32, error })
+                    }
+                }
+            }
+        };
+        let failed = matches!(result, Err(_) | Ok(ZnodeAnswer::MultiFailed { .. }));
+        if failed || self.nodes == saved.nodes && !changes(request) {
+            *self = saved;
+        }
+        result
+    }
+
+    fn op(
+        &mut self,
+        session: LeaseId,
+        identities: &[Identity],
+        op: &ZnodeOp,
+        now_ms: u64,
+    ) -> Result<ZnodeOpAnswer, ZnodeError> {
+        let now = Revision(self.revision);
+        let check = |actual: i32, expected: i32| match expected == -1 || expected == actual {
+            true => Ok(()),
+            false => Err(E::BadVersion),
+        };
+        match op {
+            ZnodeOp::Create(asked) => self.create(session, identities, asked, now_ms),
+            ZnodeOp::Delete { path, version } => {
+                if ["/", "/zookeeper", "/zookeeper/quota", "/zookeeper/config"].contains(&path.as_str()) {
+                    return Err(E::BadArguments);
+                }
+                let parent = parent(path).ok_or(E::BadArguments)?;
+                need(self.nodes.get(&parent).ok_or(E::NoNode)?, 8, identities)?;
+                check(self.nodes.get(path).ok_or(E::NoNode)?.stat.version, *version)?;
+                if !self.children(path).is_empty() {
+                    return Err(E::NotEmpty);
+                }
+                self.remove(path);
+                Ok(ZnodeOpAnswer::Done)
+            }
+            ZnodeOp::SetData { path, .. } | ZnodeOp::SetAcl { path, .. } | ZnodeOp::Check { path, .. }
+                if !is_path(path) =>
+            {
+                Err(E::BadArguments)
+            }
+            ZnodeOp::Check { path, version } => {
+                let node = self.nodes.get(path).ok_or(E::NoNode)?;
+                need(node, 1, identities)?;
+                check(node.stat.version, *version)?;
+                Ok(ZnodeOpAnswer::Done)
+            }
+            ZnodeOp::SetData { path, data, version } => {
+                let node = self.nodes.get_mut(path).ok_or(E::NoNode)?;
+                need(node, 2, identities)?;
+                check(node.stat.version, *version)?;
+                node.data.clone_from(data);
+                node.stat.version += 1;
+                (node.stat.modified, node.stat.modified_ms) = (now, now_ms);
+                Ok(ZnodeOpAnswer::Changed(self.stat(path)))
+            }
+            ZnodeOp::SetAcl { path, acl, version } => {
+                let acl = fix(acl, identities)?;
+                let node = self.nodes.get_mut(path).ok_or(E::NoNode)?;
+                need(node, 16, identities)?;
+                check(node.stat.acl_version, *version)?;
+                node.acl = acl;
+                node.stat.acl_version += 1;
+                Ok(ZnodeOpAnswer::Changed(self.stat(path)))
+            }
+        }
+    }
+
+    fn create(
+        &mut self,
+        session: LeaseId,
+        identities: &[Identity],
+        asked: &CreateZnode,
+        now_ms: u64,
+    ) -> Result<ZnodeOpAnswer, ZnodeError> {
+        if asked.life == ZnodeLife::Ttl(0) {
+            return Err(E::BadArguments);
+        }
+        let parent = parent(&asked.path).ok_or(E::BadArguments)?;
+        let acl = fix(&asked.acl, identities)?;
+        let owner = if asked.life == ZnodeLife::Ephemeral { session } else { LeaseId::NONE };
+        let new = self.node(asked.data.clone(), acl, asked.life, owner, now_ms);
+        let above = self.nodes.get_mut(&parent).ok_or(E::NoNode)?;
+        need(above, 4, identities)?;
+        let number = if asked.sequential { format!("{:0>10}", above.creates) } else { String::new() };
+        let path = asked.path.clone() + &number;
+        let is_orphanage = above.stat.owner.is_some();
+        if !is_path(&path) {
+            return Err(E::BadArguments);
+        }
+        if self.nodes.contains_key(&path) {
+            return Err(E::NodeExists);
+        }
+        if is_orphanage {
+            return Err(E::NoChildrenForEphemerals);
+        }
+        let above = self.nodes.get_mut(&parent).unwrap();
+        above.creates += 1;
+        above.stat.child_version += 1;
+        above.stat.children_modified = Revision(self.revision);
+        self.nodes.insert(path.clone(), new);
+        let stat = self.stat(&path);
+        Ok(ZnodeOpAnswer::Created { path, stat })
+    }
+
+    pub(super) fn reap(&mut self, path: &str, now_ms: u64) {
+        let Some(node) = self.nodes.get(path) else { return };
+        let is_due = match node.life {
+            ZnodeLife::Container => node.creates > 0,
+            ZnodeLife::Ttl(ttl_ms) => now_ms - node.stat.modified_ms > ttl_ms,
+            ZnodeLife::Persistent | ZnodeLife::Ephemeral => false,
+        };
+        if is_due && self.children(path).is_empty() {
+            self.revision += 1;
+            self.remove(path);
+        }
+    }
+}
+
+/// Whether a request that was carried out changed anything.
+fn changes(request: &ZnodeRequest) -> bool {
+    let ops = match request {
+        ZnodeRequest::One(op) => std::slice::from_ref(op),
+        ZnodeRequest::Multi(ops) => ops,
+    };
+    ops.iter().any(|op| !matches!(op, ZnodeOp::Check { .. }))
+}

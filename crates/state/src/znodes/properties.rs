@@ -1,0 +1,316 @@
+//! Random programs of several sessions, on the real tree and on the naive one.
+
+use proptest::collection::vec;
+use proptest::prelude::*;
+use tidelock_model::{
+    AclEntry, Answer, Command, CreateZnode, Identity, KeyRange, LeaseExpiry, LeaseId, SessionAnswer, Space,
+    ZnodeCommand, ZnodeError, ZnodeFound, ZnodeLife, ZnodeOp, ZnodeRead, ZnodeRequest, ZnodeRequests, znode_path,
+};
+
+use super::oracle::{Oracle, may};
+use super::paths;
+use super::record::Session;
+use super::testing::{Client, entry, open_acl, who};
+use crate::testing::{Machine, TERM, load, pages};
+
+const PATHS: [&str; 14] = [
+    "/a",
+    "/b",
+    "/a/x",
+    "/a/x/y",
+    "/a0",
+    "/a.b",
+    "/a/n-0000000000",
+    "/a/n-0000000001",
+    "/",
+    "/zookeeper",
+    "/zookeeper/config",
+    "/bad/../x",
+    "/a//b",
+    "noslash",
+];
+
+/// Mostly few that exist, so that programs get somewhere.
+fn path() -> impl Strategy<Value = String> {
+    prop_oneof![8 => 0..4usize, 2 => 4..PATHS.len()].prop_map(|at| PATHS[at].to_owned())
+}
+
+fn identities() -> impl Strategy<Value = Vec<Identity>> {
+    prop_oneof![
+        4 => Just(vec![]),
+        2 => Just(vec![who("ip", "10.0.0.1")]),
+        2 => Just(vec![who("ip", "10.0.0.1"), who("digest", "a:1")]),
+        1 => Just(vec![who("digest", "a:1"), who("digest", "b:1")]),
+        1 => Just(vec![who("super", "")]),
+    ]
+}
+
+fn acl() -> impl Strategy<Value = Vec<AclEntry>> {
+    prop_oneof![
+        12 => Just(open_acl()),
+        1 => Just(vec![]),
+        1 => Just(vec![entry(31, "auth", "")]),
+        1 => (0..32).prop_map(|bits| vec![entry(bits, "world", "anyone"), entry(31 - bits, "digest", "a:1")]),
+        1 => Just(vec![entry(31, "nonsense", "")]),
+    ]
+}
+
+fn data() -> impl Strategy<Value = Option<bytes::Bytes>> {
+    proptest::option::of(vec(any::<u8>(), 0..3).prop_map(Into::into))
+}
+
+fn version() -> impl Strategy<Value = i32> {
+    prop_oneof![3 => Just(-1), 1 => 0..3]
+}
+
+fn op() -> impl Strategy<Value = ZnodeOp> {
+    let life = prop_oneof![
+        4 => Just(ZnodeLife::Persistent),
+        3 => Just(ZnodeLife::Ephemeral),
+        1 => Just(ZnodeLife::Container),
+        1 => (0u64..60).prop_map(ZnodeLife::Ttl),
+    ];
+    let path_to_create = prop_oneof![5 => path(), 2 => Just("/a/n-".to_owned()), 1 => Just("/a/".to_owned())];
+    let create = (path_to_create, data(), acl(), life, any::<bool>()).prop_map(|(path, data, acl, life, numbered)| {
+        let sequential = numbered && path.ends_with(['-', '/']);
+        ZnodeOp::Create(CreateZnode { path, data, acl, life, sequential })
+    });
+    prop_oneof![
+        8 => create,
+        4 => (path(), version()).prop_map(|(path, version)| ZnodeOp::Delete { path, version }),
+        2 => (path(), data(), version()).prop_map(|(path, data, version)| ZnodeOp::SetData { path, data, version }),
+        2 => (path(), acl(), version()).prop_map(|(path, acl, version)| ZnodeOp::SetAcl { path, acl, version }),
+        1 => (path(), version()).prop_map(|(path, version)| ZnodeOp::Check { path, version }),
+    ]
+}
+
+fn request() -> impl Strategy<Value = ZnodeRequest> {
+    prop_oneof![3 => op().prop_map(ZnodeRequest::One), 2 => vec(op(), 0..5).prop_map(ZnodeRequest::Multi)]
+}
+
+#[derive(Clone, Debug)]
+enum Step {
+    /// So many at once, in one entry.
+    Open(usize),
+    Attach(usize),
+    Close(usize),
+    /// As etcd's clients could.
+    Revoke(usize),
+    Expire(Vec<usize>),
+    /// Requests of the session that is the so-manieth, behind by so many generations.
+    Requests(usize, u64, Vec<Identity>, Vec<ZnodeRequest>),
+    Reap(Vec<String>),
+    Look(String, Vec<Identity>),
+    Reload(usize),
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let behind = prop_oneof![9 => Just(0u64), 1 => Just(1)];
+    prop_oneof![
+        2 => (1usize..3).prop_map(Step::Open),
+        1 => any::<usize>().prop_map(Step::Attach),
+        1 => any::<usize>().prop_map(Step::Close),
+        1 => any::<usize>().prop_map(Step::Revoke),
+        1 => vec(any::<usize>(), 0..3).prop_map(Step::Expire),
+        16 => (any::<usize>(), behind, identities(), vec(request(), 1..5))
+            .prop_map(|(session, behind, identities, requests)| Step::Requests(session, behind, identities, requests)),
+        2 => vec(path(), 1..6).prop_map(Step::Reap),
+        3 => (path(), identities()).prop_map(|(path, identities)| Step::Look(path, identities)),
+        1 => (1usize..200).prop_map(Step::Reload),
+    ]
+}
+
+struct Run {
+    machine: Machine,
+    oracle: Oracle,
+    /// Every session that ever was.
+    sessions: Vec<LeaseId>,
+}
+
+impl Run {
+    fn new() -> Run {
+        Run { machine: Machine::new(), oracle: Oracle::new(), sessions: vec![] }
+    }
+
+    /// Which session is meant; before there is any, one that never was.
+    fn pick(&self, at: usize) -> LeaseId {
+        self.sessions.get(at % self.sessions.len().max(1)).copied().unwrap_or(LeaseId(5))
+    }
+
+    /// Log time of the entry that comes next.
+    fn next_ms(&self) -> u64 {
+        self.machine.state.applied().next().0 * 10
+    }
+
+    fn step(&mut self, step: Step) {
+        let now_ms = self.next_ms();
+        match step {
+            Step::Open(count) => {
+                let open = Command::Znode(ZnodeCommand::OpenSession { timeout_ms: 1500 });
+                for applied in self.machine.commands(vec![open; count]).applied {
+                    let Ok(Answer::Session(SessionAnswer { session, timeout_ms: 1500, generation: 1 })) =
+                        applied.outcome.result
+                    else {
+                        panic!("not opened");
+                    };
+                    assert!(!self.sessions.contains(&session), "an id is given out once");
+                    assert_eq!(self.machine.state.lease(session).unwrap().ttl_s, 2);
+                    self.sessions.push(session);
+                    self.oracle.open(session, now_ms);
+                }
+            }
+            Step::Attach(at) => {
+                let session = self.pick(at);
+                let attached = self.machine.attach_session(session).map(|client| client.generation).ok();
+                let expected = self.oracle.sessions.get_mut(&session).map(|generation| {
+                    *generation += 1;
+                    *generation
+                });
+                self.oracle.revision += u64::from(expected.is_some());
+                assert_eq!(attached, expected);
+            }
+            Step::Close(at) => {
+                let session = self.pick(at);
+                let closed = self.machine.close_session(session).is_ok();
+                assert_eq!(closed, self.oracle.sessions.contains_key(&session));
+                self.oracle.end(&[session]);
+            }
+            Step::Revoke(at) => {
+                let id = self.pick(at);
+                let _ = self.machine.command(Command::LeaseRevoke { id });
+                self.oracle.end(&[id]);
+            }
+            Step::Expire(which) => {
+                let ids: Vec<_> = which.iter().map(|at| self.pick(*at)).collect();
+                let state = &self.machine.state;
+                let named = |id: &LeaseId| Some(LeaseExpiry { id: *id, granted_at: state.lease(*id)?.granted_at });
+                let leases = ids.iter().filter_map(named).collect();
+                self.machine.command(Command::LeaseExpire { term: TERM, leases }).result.unwrap();
+                self.oracle.end(&ids);
+            }
+            Step::Requests(at, behind, identities, requests) => self.requests(at, behind, identities, requests),
+            Step::Reap(paths) => {
+                paths.iter().for_each(|path| self.oracle.reap(path, now_ms));
+                self.machine.command(Command::Znode(ZnodeCommand::Reap { paths })).result.unwrap();
+            }
+            Step::Look(path, identities) => self.look(&path, &identities),
+            Step::Reload(max_bytes) => {
+                let head = self.machine.state.begin_snapshot();
+                let loaded = load(&head, pages(&self.machine.state, &head, max_bytes)).unwrap();
+                assert_eq!(loaded.digest(), self.machine.state.digest());
+                self.machine.state = loaded;
+            }
+        }
+    }
+
+    fn requests(&mut self, at: usize, behind: u64, identities: Vec<Identity>, requests: Vec<ZnodeRequest>) {
+        let (session, now_ms) = (self.pick(at), self.next_ms());
+        let generation = self.oracle.sessions.get(&session).copied().unwrap_or(1).wrapping_sub(behind);
+        let mut expected = vec![];
+        for request in &requests {
+            let result = self.oracle.request(session, generation, &identities, request, now_ms);
+            expected.push((self.oracle.revision, result));
+        }
+        let asked = ZnodeRequests { session, generation, identities, requests };
+        let outcome = self.machine.command(Command::Znode(ZnodeCommand::Requests(asked)));
+        let Ok(Answer::Znodes(outcomes)) = outcome.result else { panic!("{outcome:?}") };
+        let outcomes: Vec<_> = outcomes.into_iter().map(|outcome| (outcome.revision.0, outcome.result)).collect();
+        assert_eq!(outcomes, expected);
+    }
+
+    fn look(&self, path: &str, identities: &[Identity]) {
+        let judge = |bits: i32| match self.oracle.nodes.get(path) {
+            None => Err(ZnodeError::NoNode),
+            Some(node) if may(node, bits, identities) => Ok(()),
+            Some(_) => Err(ZnodeError::NoAuth),
+        };
+        let client = Client { session: LeaseId::NONE, generation: 0, identities: identities.to_vec() };
+        let look = |read: ZnodeRead| self.machine.look(&client, read).map(drop);
+        assert_eq!(look(ZnodeRead::Stat(path.to_owned())), judge(1));
+        assert_eq!(look(ZnodeRead::Data(path.to_owned())), judge(1));
+        assert_eq!(look(ZnodeRead::Children(path.to_owned())), judge(1));
+        assert_eq!(look(ZnodeRead::Descendants(path.to_owned())), judge(1));
+        assert_eq!(look(ZnodeRead::Acl(path.to_owned())), judge(1 | 16));
+    }
+
+    /// Everything that can be seen must be what the naive tree says.
+    fn compare(&self) {
+        let state = &self.machine.state;
+        assert_eq!((state.revision().0, state.live_sum), (self.oracle.revision, state.recompute_live_sum()));
+        let root = Client { session: LeaseId::NONE, generation: 0, identities: vec![who("super", "")] };
+        for (path, node) in &self.oracle.nodes {
+            let stat = self.oracle.stat(path);
+            let look = |read: fn(String) -> ZnodeRead| self.machine.look(&root, read(path.clone())).unwrap();
+            assert_eq!(look(ZnodeRead::Data), ZnodeFound::Data { data: node.data.clone(), stat }, "{path}");
+            let names = self.oracle.children(path);
+            assert_eq!(look(ZnodeRead::Children), ZnodeFound::Children { names, stat });
+            assert_eq!(look(ZnodeRead::Acl), ZnodeFound::Acl { acl: node.acl.clone(), stat });
+            assert_eq!(look(ZnodeRead::Glance), ZnodeFound::Stat(stat));
+            assert_eq!(look(ZnodeRead::Descendants), ZnodeFound::Count(self.oracle.descendants(path)));
+        }
+        for session in &self.sessions {
+            let mut found =
+                match self.machine.look(&root, ZnodeRead::Ephemerals { session: *session, prefix: "/".into() }) {
+                    Ok(ZnodeFound::Paths(paths)) => paths,
+                    other => panic!("{other:?}"),
+                };
+            found.sort();
+            let theirs = self.oracle.nodes.keys().filter(|path| self.oracle.stat(path).owner == *session);
+            assert!(found.iter().eq(theirs));
+        }
+        self.check_keys();
+    }
+
+    /// What is stored is what belongs to the znodes and sessions that exist, and nothing else.
+    fn check_keys(&self) {
+        let state = &self.machine.state;
+        let (mut znodes, mut sessions) = (vec![], vec![]);
+        for item in state.keyspace.live_range(&KeyRange::all_of(Space::Tree)) {
+            let (kind, rest) = item.key.name().split_first().unwrap();
+            match kind {
+                b'N' => znodes.push(znode_path(&item.key).unwrap()),
+                b'S' | b'C' => {
+                    let path = std::str::from_utf8(rest).unwrap();
+                    let node = self.oracle.nodes.get(path).expect("it belongs to a znode that exists");
+                    let is_reaped = matches!(node.life, ZnodeLife::Container | ZnodeLife::Ttl(_));
+                    assert!(*kind == b'S' || is_reaped);
+                }
+                b'Z' => {
+                    let id = LeaseId(i64::from_be_bytes(rest.try_into().unwrap()));
+                    assert_eq!(item.record.meta().lease, id);
+                    sessions.push((id, Session::read(item.record.value()).generation));
+                }
+                other => panic!("a key of kind {other}"),
+            }
+        }
+        for path in znodes.iter().filter(|path| *path != "/") {
+            assert!(state.znode(paths::parent_of(path)).is_some(), "{path} has no parent");
+        }
+        znodes.sort();
+        assert!(znodes.iter().eq(self.oracle.nodes.keys()));
+        assert!(sessions.into_iter().eq(self.oracle.sessions.clone()));
+        let reaped = self
+            .oracle
+            .nodes
+            .values()
+            .filter(|node| !matches!(node.life, ZnodeLife::Persistent | ZnodeLife::Ephemeral));
+        assert_eq!(state.keyspace.live_range(&paths::reapable_keys()).count(), reaped.count());
+        assert!(state.leases().map(|(id, _)| id).eq(self.oracle.sessions.keys().copied()));
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(400))]
+
+    /// ZooKeeper's clients build locks on these numbers: every answer, figure, list and error is the one that
+    /// the plain rules give, after every step, however sessions, multis, reaping and reloading interleave.
+    #[test]
+    fn the_tree_behaves_like_the_naive_one(steps in vec(step(), 1..40)) {
+        let mut run = Run::new();
+        run.step(Step::Open(2));
+        for step in steps {
+            run.step(step);
+            run.compare();
+        }
+    }
+}
