@@ -1,0 +1,55 @@
+//! What can be set about this face. Defaults are ZooKeeper's.
+
+use std::time::Duration;
+
+use crate::wire::DEFAULT_MAX_FRAME;
+
+/// Everything that can be set about this face.
+#[derive(Clone, Debug)]
+pub struct FaceConfig {
+    /// The unit of time (`tickTime`).
+    pub tick: Duration,
+    /// Shortest session timeout (`minSessionTimeout`, two ticks).
+    pub session_timeout_min: Duration,
+    /// Longest (`maxSessionTimeout`, twenty ticks).
+    pub session_timeout_max: Duration,
+    /// Largest packet from a client (`jute.maxbuffer`).
+    pub max_frame: usize,
+    /// Most connections from one address; 0 is no limit (`maxClientCnxns`).
+    pub connections_per_address: usize,
+    /// `base64(sha1(user:password))` with the user before it, of who may do everything (`superDigest`).
+    pub super_digest: Option<String>,
+    /// Four-letter words that are answered (`4lw.commands.whitelist`); `None` stands for all.
+    pub words: Option<Vec<String>>,
+    /// This server's number (`myid`).
+    pub server_number: u64,
+    /// How often containers and znodes with a time to live are looked at.
+    pub reap_interval: Duration,
+    /// How long connections are given to take what was queued when the face stops.
+    pub drain: Duration,
+}
+
+impl Default for FaceConfig {
+    fn default() -> FaceConfig {
+        FaceConfig::with_tick(Duration::from_secs(2))
+    }
+}
+
+impl FaceConfig {
+    /// The defaults that follow from the tick.
+    #[must_use]
+    pub fn with_tick(tick: Duration) -> FaceConfig {
+        FaceConfig {
+            tick,
+            session_timeout_min: tick * 2,
+            session_timeout_max: tick * 20,
+            max_frame: DEFAULT_MAX_FRAME,
+            connections_per_address: 60,
+            super_digest: None,
+            words: Some(vec!["srvr".to_owned()]),
+            server_number: 1,
+            reap_interval: Duration::from_secs(60),
+            drain: Duration::from_secs(1),
+        }
+    }
+}

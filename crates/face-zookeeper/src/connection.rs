@@ -1,0 +1,415 @@
+//! One client's connection, from its first bytes to its last.
+//!
+//! Three things go on at once: reading packets into a bounded queue, carrying them out in order, sending what is in
+//! the [`Outbox`]. Requests that wait together are carried out together: changes in one log entry, one after the
+//! other; reads in one look at the store. So a client that pipelines gets its order and pays no round for each.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use bytes::{Bytes, BytesMut};
+use tidelock_coordinator::Consistency;
+use tidelock_model::{
+    Answer, Caller, Command, Identity, LeaseId, Query, QueryAnswer, Revision, SessionAnswer, ZnodeCommand, ZnodeError,
+    ZnodeFound, ZnodeOutcome, ZnodeQuery, ZnodeRead, ZnodeRequest, ZnodeRequests,
+};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::sync::mpsc;
+
+use crate::Face;
+use crate::outbox::Outbox;
+use crate::sessions::NoSession;
+use crate::translate::{ReadShape, Step, WriteShape, read_reply, step, write_reply};
+use crate::watch_table::ConnectionId;
+use crate::watches::Early;
+use crate::wire::{
+    ConnectRequest, ConnectResponse, ErrorCode, Malformed, Opening, Reply, Request, frame_length, opening,
+    parse_request, take_frame,
+};
+
+/// Packets read ahead of what is carried out; ZooKeeper's limit for all connections together.
+const READ_AHEAD: usize = 1000;
+/// Requests carried out together.
+const TOGETHER_MAX: usize = 256;
+/// Bytes of changes in one log entry, from which on no more are added.
+const TOGETHER_BYTES: usize = 512 * 1024;
+/// How long a new connection may take to say what it wants.
+const GREETING_TIMEOUT: Duration = Duration::from_secs(10);
+/// How much is read from a socket at a time.
+const READ_BYTES: usize = 16 * 1024;
+
+static CONNECTIONS: AtomicU64 = AtomicU64::new(1);
+
+/// A client with its session.
+pub(crate) struct Connection {
+    pub(crate) face: Arc<Face>,
+    pub(crate) id: ConnectionId,
+    pub(crate) outbox: Arc<Outbox>,
+    pub(crate) session: SessionAnswer,
+    pub(crate) identities: Vec<Identity>,
+    heard: Arc<AtomicBool>,
+}
+
+/// The connection ends: it was told so, or there is nothing more to say.
+pub(crate) struct Ended;
+
+/// A packet: whom to answer, and what was asked.
+type Asked = (i32, Result<Request, ErrorCode>);
+
+/// Serves a client to its end.
+pub(crate) async fn serve<IO>(face: Arc<Face>, io: IO, address: IpAddr)
+where
+    IO: AsyncRead + AsyncWrite + Send + 'static,
+{
+    if !face.sessions.admit(address, face.config.connections_per_address) {
+        tracing::warn!(%address, "too many connections from one address; see maxClientCnxns");
+        return;
+    }
+    // However this ends, also by being dropped, it is counted out.
+    face.counts.connections.fetch_add(1, Ordering::Relaxed);
+    let _counted = Counted { face: Arc::clone(&face), address };
+    greet_and_serve(face, io, address).await;
+}
+
+struct Counted {
+    face: Arc<Face>,
+    address: IpAddr,
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.face.counts.connections.fetch_sub(1, Ordering::Relaxed);
+        self.face.sessions.dismiss(self.address);
+    }
+}
+
+async fn greet_and_serve<IO>(face: Arc<Face>, io: IO, address: IpAddr)
+where
+    IO: AsyncRead + AsyncWrite + Send + 'static,
+{
+    let (mut reading, mut writing) = tokio::io::split(io);
+    let opened = tokio::time::timeout(GREETING_TIMEOUT, open(&face, &mut reading)).await;
+    let request = match opened {
+        Ok(Some(Opened::Request(request))) => request,
+        Ok(Some(Opened::Word(word))) => {
+            let _ = writing.write_all(face.answer_word(word).await.as_bytes()).await;
+            let _ = writing.shutdown().await;
+            return;
+        }
+        Ok(None) | Err(_) => return,
+    };
+    let outbox = Arc::new(Outbox::default());
+    let connection = match greet(&face, &request, &outbox, address).await {
+        Ok(connection) => Some(connection),
+        Err(NoSession::Over) => {
+            outbox.raw(|out| ConnectResponse::session_over(&request).write(out));
+            outbox.finish();
+            None
+        }
+        Err(NoSession::Unavailable) => return,
+    };
+    let sending = send(&face, &outbox, &mut writing);
+    match connection {
+        None => sending.await,
+        Some(mut connection) => {
+            let (asked, mut to_do) = mpsc::channel(READ_AHEAD);
+            let heard = Arc::clone(&connection.heard);
+            let reading = read(&face, &mut reading, &asked, &heard);
+            let answering = async {
+                connection.answer_all(&mut to_do).await;
+                connection.outbox.finish();
+                std::future::pending::<()>().await;
+            };
+            tokio::select! {
+                () = sending => {}
+                () = reading => {}
+                () = answering => {}
+            }
+            connection.leave();
+        }
+    }
+    let _ = writing.shutdown().await;
+}
+
+/// What a connection begins with.
+enum Opened {
+    Word(crate::wire::FourLetterWord),
+    Request(ConnectRequest),
+}
+
+async fn open(face: &Face, reading: &mut (impl AsyncRead + Unpin)) -> Option<Opened> {
+    let mut first = [0; 4];
+    reading.read_exact(&mut first).await.ok()?;
+    match opening(first, face.config.max_frame).ok()? {
+        Opening::Word(word) => Some(Opened::Word(word)),
+        Opening::Frame(length) => {
+            let mut frame = vec![0; length];
+            reading.read_exact(&mut frame).await.ok()?;
+            ConnectRequest::parse(Bytes::from(frame)).ok().map(Opened::Request)
+        }
+    }
+}
+
+async fn greet(
+    face: &Arc<Face>,
+    request: &ConnectRequest,
+    outbox: &Arc<Outbox>,
+    address: IpAddr,
+) -> Result<Connection, NoSession> {
+    let wanted = Duration::from_millis(u64::try_from(request.timeout_ms).unwrap_or(0));
+    let timeout = wanted.clamp(face.config.session_timeout_min, face.config.session_timeout_max);
+    // What the client has seen, it must not unsee. Waiting a moment beats sending it away.
+    let seen = Revision(u64::try_from(request.last_zxid_seen).unwrap_or(0));
+    let patience = (timeout / 6).min(Duration::from_secs(1));
+    let caught_up = tokio::time::timeout(patience, face.watches.told_up_to(seen)).await;
+    caught_up.map_err(|_| NoSession::Unavailable)?;
+
+    let asked = Instant::now();
+    let session = if request.session_id == 0 {
+        face.sessions.open(timeout).await?
+    } else {
+        face.sessions.attach(LeaseId(request.session_id), &request.password).await?
+    };
+    let password = face.sessions.password(session.session).await?;
+    let id = ConnectionId(CONNECTIONS.fetch_add(1, Ordering::Relaxed));
+    face.watches.with(|table, _| table.connect(id, Arc::clone(outbox)));
+    let heard = face.sessions.hold(&session, id, outbox, asked);
+    let response = ConnectResponse {
+        timeout_ms: i32::try_from(session.timeout_ms).unwrap_or(i32::MAX),
+        session_id: session.session.0,
+        password,
+        read_only: request.read_only.map(|_| false),
+    };
+    outbox.raw(|out| response.write(out));
+    let identities = vec![Identity { scheme: "ip".to_owned(), id: address.to_string() }];
+    Ok(Connection { face: Arc::clone(face), id, outbox: Arc::clone(outbox), session, identities, heard })
+}
+
+/// Sends until the end is told or the client is gone.
+async fn send(face: &Face, outbox: &Outbox, writing: &mut (impl AsyncWrite + Unpin)) {
+    let mut sent = Vec::new();
+    while let Some(bytes) = outbox.next(sent).await {
+        if writing.write_all(&bytes).await.is_err() || writing.flush().await.is_err() {
+            return;
+        }
+        face.counts.sent.fetch_add(outbox.take_packets(), Ordering::Relaxed);
+        sent = bytes;
+    }
+}
+
+/// Reads packets until the client is gone or says something that ends the connection.
+async fn read(face: &Face, reading: &mut (impl AsyncRead + Unpin), asked: &mpsc::Sender<Asked>, heard: &AtomicBool) {
+    let max_frame = face.config.max_frame;
+    let mut buffer = BytesMut::with_capacity(READ_BYTES);
+    loop {
+        match take_frame(&mut buffer, max_frame) {
+            Ok(Some(frame)) => {
+                heard.store(true, Ordering::Relaxed);
+                face.counts.received.fetch_add(1, Ordering::Relaxed);
+                let packet = match parse_request(frame) {
+                    Ok((xid, request)) => (xid, Ok(request)),
+                    Err(Malformed::Record { xid, .. }) => (xid, Err(ErrorCode::MarshallingError)),
+                    Err(Malformed::Fatal { .. }) => return,
+                };
+                if asked.send(packet).await.is_err() {
+                    return;
+                }
+            }
+            Ok(None) => {
+                // Room for what was announced, and never for more than may come.
+                let announced = buffer.first_chunk().and_then(|prefix| frame_length(*prefix, max_frame).ok());
+                buffer.reserve(announced.map_or(READ_BYTES, |length| (length + 4 - buffer.len()).max(READ_BYTES)));
+                match reading.read_buf(&mut buffer).await {
+                    Ok(0) | Err(_) => return,
+                    Ok(_) => {}
+                }
+            }
+            Err(_) => return,
+        }
+    }
+}
+
+impl Connection {
+    async fn answer_all(&mut self, to_do: &mut mpsc::Receiver<Asked>) {
+        let mut waiting = Vec::new();
+        while to_do.recv_many(&mut waiting, TOGETHER_MAX).await > 0 {
+            let (mut group, began, requests) = (Group::default(), Instant::now(), waiting.len());
+            for (xid, request) in waiting.drain(..) {
+                let step = match request {
+                    Ok(request) => within_limits(step(request, self.session.session)),
+                    Err(error) => Step::Answer(Reply::Error(error)),
+                };
+                if self.join(&mut group, xid, step).await.is_err() {
+                    return;
+                }
+            }
+            if self.carry_out(std::mem::take(&mut group)).await.is_err() {
+                return;
+            }
+            self.face.counts.answered(requests as u64, began.elapsed());
+            self.outbox.has_room().await;
+        }
+    }
+
+    /// Adds a step to those that go together, after carrying them out if it is of another kind.
+    async fn join(&mut self, group: &mut Group, xid: i32, step: Step) -> Result<(), Ended> {
+        if !group.takes(&step) {
+            self.carry_out(std::mem::take(group)).await?;
+        }
+        match step {
+            Step::Write(request, shape) => group.writes.push(Write { xid, request, shape }),
+            Step::Read(reads, shape) => group.reads.push(Read { xid, reads, shape }),
+            Step::Answer(reply) => self.outbox.plain(xid, &reply),
+            Step::Other(request) => self.other(xid, request).await?,
+        }
+        Ok(())
+    }
+
+    async fn carry_out(&self, group: Group) -> Result<(), Ended> {
+        if !group.writes.is_empty() {
+            self.write(group.writes).await?;
+        }
+        if !group.reads.is_empty() {
+            self.read(group.reads).await?;
+        }
+        Ok(())
+    }
+
+    async fn write(&self, writes: Vec<Write>) -> Result<(), Ended> {
+        let (mut requests, mut shapes) = (Vec::new(), Vec::new());
+        for Write { xid, request, shape } in writes {
+            requests.push(request);
+            shapes.push((xid, shape));
+        }
+        let command = ZnodeCommand::Requests(ZnodeRequests {
+            session: self.session.session,
+            generation: self.session.generation,
+            identities: self.identities.clone(),
+            requests,
+        });
+        let outcome = self.face.coordinator.propose(Caller::Anonymous, Command::Znode(command), None).await;
+        // Without an answer nobody knows what was done; a lost connection is how clients are told that.
+        let outcome = outcome.map_err(|error| {
+            tracing::debug!(%error, "a connection ends without an answer");
+            Ended
+        })?;
+        let outcomes: Vec<ZnodeOutcome> = match outcome.result {
+            Ok(Answer::Znodes(outcomes)) => outcomes,
+            Ok(_) => return Err(Ended),
+            Err(refusal) => {
+                tracing::warn!(%refusal, "changes to znodes were refused");
+                for (xid, _) in shapes {
+                    self.outbox.plain(xid, &Reply::Error(ErrorCode::SystemError));
+                }
+                return Ok(());
+            }
+        };
+        for (outcome, (xid, shape)) in outcomes.into_iter().zip(shapes) {
+            let over = matches!(outcome.result, Err(ZnodeError::SessionExpired | ZnodeError::SessionMoved));
+            self.face.watches.told_up_to(outcome.revision).await;
+            self.outbox.outcome(xid, outcome.revision, &write_reply(outcome.result, &shape));
+            if over {
+                return Err(Ended);
+            }
+        }
+        Ok(())
+    }
+
+    async fn read(&self, reads: Vec<Read>) -> Result<(), Ended> {
+        let watches = &self.face.watches;
+        let wishes = || reads.iter().flat_map(|read| &read.shape.wishes).flatten();
+        watches.begin(self.id, wishes());
+        let all: Vec<ZnodeRead> = reads.iter().flat_map(|read| read.reads.iter().cloned()).collect();
+        loop {
+            let (at, mut found) = self.look(all.clone(), Consistency::Local).await?;
+            let (mut replies, mut granted) = (Vec::new(), Vec::new());
+            for read in &reads {
+                let rest = found.split_off(read.reads.len().min(found.len()));
+                let (reply, counts) = read_reply(std::mem::replace(&mut found, rest), &read.shape);
+                replies.push((read.xid, reply));
+                let wished = read.shape.wishes.iter().zip(counts);
+                granted.extend(wished.filter_map(|(wish, counts)| Some((wish.as_ref()?, counts))));
+            }
+            let replies = replies.iter().map(|(xid, reply)| (*xid, reply));
+            match watches.reply(self.id, &self.outbox, at, replies, granted.iter().copied()) {
+                Ok(()) => return Ok(()),
+                Err(Early::Behind) => watches.told_up_to(at).await,
+                Err(Early::Overtaken) => {}
+            }
+        }
+    }
+
+    /// Reads of one moment, and which that was.
+    pub(crate) async fn look(
+        &self,
+        reads: Vec<ZnodeRead>,
+        consistency: Consistency,
+    ) -> Result<(Revision, Vec<Result<ZnodeFound, ZnodeError>>), Ended> {
+        let query = Query::Znodes(ZnodeQuery { identities: self.identities.clone(), reads });
+        match self.face.coordinator.read(Caller::Anonymous, query, consistency).await {
+            Ok(QueryAnswer::Znodes { revision, found }) => Ok((revision, found)),
+            Ok(_) | Err(_) => Err(Ended),
+        }
+    }
+
+    fn leave(&self) {
+        self.face.watches.with(|table, _| table.disconnect(self.id));
+        self.face.sessions.release(self.session.session, self.id);
+    }
+}
+
+/// What the log would not take is refused before it can spoil what goes with it.
+fn within_limits(step: Step) -> Step {
+    match step {
+        Step::Write(request, _) if !request.is_within_limits() => Step::Answer(Reply::Error(ErrorCode::BadArguments)),
+        step => step,
+    }
+}
+
+/// Steps of one kind that are carried out together.
+#[derive(Default)]
+struct Group {
+    writes: Vec<Write>,
+    reads: Vec<Read>,
+}
+
+struct Write {
+    xid: i32,
+    request: ZnodeRequest,
+    shape: WriteShape,
+}
+
+struct Read {
+    xid: i32,
+    reads: Vec<ZnodeRead>,
+    shape: ReadShape,
+}
+
+impl Group {
+    fn takes(&self, step: &Step) -> bool {
+        match step {
+            Step::Write(..) => {
+                self.reads.is_empty() && self.writes.iter().map(Write::bytes).sum::<usize>() < TOGETHER_BYTES
+            }
+            Step::Read(..) => self.writes.is_empty(),
+            Step::Answer(_) | Step::Other(_) => self.writes.is_empty() && self.reads.is_empty(),
+        }
+    }
+}
+
+impl Write {
+    /// About how large it is in the log.
+    fn bytes(&self) -> usize {
+        let op = |op: &tidelock_model::ZnodeOp| match op {
+            tidelock_model::ZnodeOp::Create(create) => create.data.as_ref().map_or(0, Bytes::len) + 100,
+            tidelock_model::ZnodeOp::SetData { data, .. } => data.as_ref().map_or(0, Bytes::len) + 100,
+            _ => 100,
+        };
+        match &self.request {
+            ZnodeRequest::One(one) => op(one),
+            ZnodeRequest::Multi(ops) => ops.iter().map(op).sum(),
+        }
+    }
+}

@@ -1,0 +1,67 @@
+//! The ZooKeeper face: ZooKeeper's wire protocol over a [`Coordinator`].
+//!
+//! | ZooKeeper says            | we say                                                               |
+//! |---------------------------|----------------------------------------------------------------------|
+//! | zxid                      | `Revision`                                                           |
+//! | znode                     | a key in `Space::Tree` (see `state::znodes`)                         |
+//! | create, delete, set, multi| `ZnodeRequest`: decided in `apply`, in the client's order            |
+//! | session                   | a lease that owns a record of itself                                 |
+//! | ping, any packet          | a renewal at the leader, not in the log                              |
+//! | watch                     | an entry in this node's `watch_table`, fed by one `Subscription`     |
+//! | ACL                       | a list on the znode, judged in `state::znodes`                       |
+//! | sync                      | a linearizable read of nothing                                       |
+//!
+//! A request top to bottom: `listener` takes the connection, `connection` reads the packet and carries it out in
+//! turn, `wire` parses it, `translate` says what it is for the core (or `own_requests` answers it), `outbox` holds
+//! the reply until it is sent. What holds between replies and events is told in `watches`.
+
+mod config;
+mod connection;
+mod credentials;
+mod listener;
+mod outbox;
+mod own_requests;
+mod paths;
+mod reaper;
+mod sessions;
+mod translate;
+mod watch_table;
+mod watches;
+pub mod wire;
+mod words;
+
+use std::sync::Arc;
+
+use tidelock_coordinator::Coordinator;
+
+pub use config::FaceConfig;
+pub use listener::serve;
+
+use sessions::Sessions;
+use watches::Watches;
+
+/// Everything that connections share.
+pub(crate) struct Face {
+    pub(crate) coordinator: Arc<dyn Coordinator>,
+    pub(crate) config: FaceConfig,
+    pub(crate) sessions: Arc<Sessions>,
+    pub(crate) watches: Arc<Watches>,
+    pub(crate) counts: words::Counts,
+}
+
+/// ZooKeeper's protocol at a node. Cheap to clone.
+#[derive(Clone)]
+pub struct ZookeeperFace {
+    pub(crate) shared: Arc<Face>,
+}
+
+impl ZookeeperFace {
+    /// A face over `coordinator`.
+    #[must_use]
+    pub fn new(coordinator: Arc<dyn Coordinator>, config: FaceConfig) -> ZookeeperFace {
+        let sessions = Arc::new(Sessions::new(Arc::clone(&coordinator)));
+        let watches = Arc::new(Watches::new(&*coordinator));
+        let counts = words::Counts::default();
+        ZookeeperFace { shared: Arc::new(Face { coordinator, config, sessions, watches, counts }) }
+    }
+}

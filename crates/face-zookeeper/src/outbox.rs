@@ -1,0 +1,231 @@
+//! What is on its way to one client: replies and events in the order they must arrive, in one queue.
+//!
+//! - A reply never shows a state older than an event that was sent before it: [`Outbox::reply`] refuses, and the
+//!   read is made again.
+//! - Bounded: requests wait while much is unsent; a client that does not even take its events is closed, comes
+//!   back and repairs its watches.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use tidelock_model::Revision;
+use tokio::sync::Notify;
+
+use crate::wire::{EventKind, KeeperState, Reply, write_event, write_reply};
+
+/// Unsent bytes from which on no more requests are taken.
+const UNSENT_PAUSE: usize = 4 << 20;
+/// Unsent bytes that end the connection. Above the largest reply a store without oversized values can give.
+const UNSENT_MAX: usize = 64 << 20;
+
+/// The queue of one connection.
+#[derive(Default)]
+pub(crate) struct Outbox {
+    queue: Mutex<Queue>,
+    /// Something was added, or the end was told: for the task that sends.
+    filled: Notify,
+    /// Something was sent: for the task that answers.
+    drained: Notify,
+}
+
+#[derive(Default)]
+struct Queue {
+    bytes: Vec<u8>,
+    /// Packets queued since somebody asked.
+    packets: u64,
+    /// The newest change that an event told.
+    last_event: Revision,
+    /// The newest state that anything told; headers never go back behind it.
+    last_told: Revision,
+    end: Option<End>,
+}
+
+/// How a connection ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum End {
+    /// After what is queued was sent.
+    Flushed,
+    /// At once.
+    Cut,
+}
+
+/// An event newer than the reply's state was sent already: read again.
+#[derive(Debug)]
+pub(crate) struct Overtaken;
+
+impl Outbox {
+    /// Queues replies that show the state at `at`, unless a newer event was sent.
+    pub(crate) fn replies<'a>(
+        &self,
+        at: Revision,
+        replies: impl Iterator<Item = (i32, &'a Reply)>,
+    ) -> Result<(), Overtaken> {
+        let mut queue = self.lock();
+        if queue.last_event > at {
+            return Err(Overtaken);
+        }
+        queue.last_told = queue.last_told.max(at);
+        let zxid = zxid(queue.last_told);
+        for (xid, reply) in replies {
+            write_reply(&mut queue.bytes, xid, zxid, reply);
+            queue.packets += 1;
+        }
+        self.added(queue);
+        Ok(())
+    }
+
+    /// Queues the reply to a change made at `at`. Events of later changes may have been sent; its header tells
+    /// of them then.
+    pub(crate) fn outcome(&self, xid: i32, at: Revision, reply: &Reply) {
+        let mut queue = self.lock();
+        queue.last_told = queue.last_told.max(at);
+        let zxid = zxid(queue.last_told);
+        write_reply(&mut queue.bytes, xid, zxid, reply);
+        queue.packets += 1;
+        self.added(queue);
+    }
+
+    /// Queues a reply that shows no state.
+    pub(crate) fn plain(&self, xid: i32, reply: &Reply) {
+        self.outcome(xid, Revision::default(), reply);
+    }
+
+    /// Queues a reply whose header tells no state, as those to credentials do.
+    pub(crate) fn without_zxid(&self, xid: i32, reply: &Reply) {
+        let mut queue = self.lock();
+        write_reply(&mut queue.bytes, xid, 0, reply);
+        queue.packets += 1;
+        self.added(queue);
+    }
+
+    /// Queues bytes as they are: the answer to the handshake.
+    pub(crate) fn raw(&self, write: impl FnOnce(&mut Vec<u8>)) {
+        let mut queue = self.lock();
+        write(&mut queue.bytes);
+        queue.packets += 1;
+        self.added(queue);
+    }
+
+    /// Queues an event of the change made at `at`.
+    pub(crate) fn event(&self, at: Revision, kind: EventKind, path: &str) {
+        let mut queue = self.lock();
+        queue.last_event = queue.last_event.max(at);
+        queue.last_told = queue.last_told.max(at);
+        write_event(&mut queue.bytes, zxid(at), kind, KeeperState::SyncConnected, path);
+        queue.packets += 1;
+        self.added(queue);
+    }
+
+    /// How many packets were queued since the last call.
+    pub(crate) fn take_packets(&self) -> u64 {
+        std::mem::take(&mut self.lock().packets)
+    }
+
+    fn added(&self, mut queue: MutexGuard<'_, Queue>) {
+        if queue.bytes.len() > UNSENT_MAX {
+            queue.end = Some(End::Cut);
+        }
+        drop(queue);
+        self.filled.notify_one();
+    }
+
+    /// Ends the connection once everything queued was sent.
+    pub(crate) fn finish(&self) {
+        self.lock().end.get_or_insert(End::Flushed);
+        self.filled.notify_one();
+    }
+
+    /// Ends the connection now.
+    pub(crate) fn cut(&self) {
+        self.lock().end = Some(End::Cut);
+        self.filled.notify_one();
+        self.drained.notify_one();
+    }
+
+    /// Waits until there is room for more replies.
+    pub(crate) async fn has_room(&self) {
+        loop {
+            let drained = self.drained.notified();
+            {
+                let queue = self.lock();
+                if queue.bytes.len() < UNSENT_PAUSE || queue.end.is_some() {
+                    return;
+                }
+            }
+            drained.await;
+        }
+    }
+
+    /// The next bytes to send; `None`: the connection ends.
+    pub(crate) async fn next(&self, sent: Vec<u8>) -> Option<Vec<u8>> {
+        let mut empty = sent;
+        empty.clear();
+        loop {
+            let filled = self.filled.notified();
+            {
+                let mut queue = self.lock();
+                if queue.end == Some(End::Cut) {
+                    return None;
+                }
+                if !queue.bytes.is_empty() {
+                    let bytes = std::mem::replace(&mut queue.bytes, empty);
+                    drop(queue);
+                    self.drained.notify_one();
+                    return Some(bytes);
+                }
+                if queue.end.is_some() {
+                    return None;
+                }
+            }
+            filled.await;
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Queue> {
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Revisions are far from 2^63.
+pub(crate) fn zxid(revision: Revision) -> i64 {
+    i64::try_from(revision.0).unwrap_or(i64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn reply(outbox: &Outbox, at: u64) -> Result<(), Overtaken> {
+        outbox.replies(Revision(at), [(1, &Reply::Empty)].into_iter())
+    }
+
+    /// A client that was told of a change must not be shown the state before it.
+    #[test]
+    fn a_reply_older_than_an_event_is_made_again() {
+        let outbox = Outbox::default();
+        reply(&outbox, 3).unwrap();
+        outbox.event(Revision(5), EventKind::NodeCreated, "/a");
+        assert!(reply(&outbox, 4).is_err());
+        reply(&outbox, 5).unwrap();
+    }
+
+    /// A client that takes nothing must not fill our memory with its events.
+    #[tokio::test]
+    async fn who_takes_nothing_is_cut_off() {
+        let outbox = Outbox::default();
+        let path = format!("/{}", "x".repeat(1 << 20));
+        for at in 0..70 {
+            outbox.event(Revision(at), EventKind::NodeCreated, &path);
+        }
+        assert_eq!(outbox.next(Vec::new()).await, None);
+    }
+
+    /// What was answered before the end must still arrive: the reply to closeSession, for one.
+    #[tokio::test]
+    async fn what_is_queued_before_the_end_is_sent() {
+        let outbox = Outbox::default();
+        outbox.plain(7, &Reply::Empty);
+        outbox.finish();
+        assert_eq!(outbox.next(Vec::new()).await.map(|bytes| bytes.len()), Some(20));
+        assert_eq!(outbox.next(Vec::new()).await, None);
+    }
+}

@@ -1,0 +1,166 @@
+//! Requests that this node answers by itself: watches, credentials, barriers, the end of a session.
+
+use tidelock_coordinator::Consistency;
+use tidelock_model::limits::ZNODE_IDENTITIES_MAX;
+use tidelock_model::{Caller, Command, Identity, Revision, ZnodeCommand, ZnodeError, ZnodeFound, ZnodeRead};
+
+use crate::connection::{Connection, Ended};
+use crate::credentials::{Proof, prove};
+use crate::watch_table::WatchKind;
+use crate::watches::{Early, Wish};
+use crate::wire::{AddWatchMode, AuthId, ErrorCode, EventKind, RemovedWatch, Reply, Request, WatchedPaths};
+
+impl Connection {
+    pub(crate) async fn other(&mut self, xid: i32, request: Request) -> Result<(), Ended> {
+        match request {
+            Request::Ping => self.outbox.plain(xid, &Reply::Empty),
+            Request::Sync { path } => self.sync(xid, Reply::Synced { path }).await?,
+            Request::SetWatches { relative_zxid, paths } => {
+                let seen = Revision(u64::try_from(relative_zxid).unwrap_or(0));
+                self.restore_watches(xid, seen, paths).await?;
+            }
+            Request::AddWatch { path, mode } => {
+                let kind = match mode {
+                    AddWatchMode::Persistent => WatchKind::Persistent,
+                    AddWatchMode::PersistentRecursive => WatchKind::Recursive,
+                };
+                self.face.watches.with(|table, told| {
+                    table.add(self.id, kind, &path);
+                    self.outbox.outcome(xid, told, &Reply::WatchAdded);
+                });
+            }
+            Request::CheckWatches { path, kind } => self.watches_of(xid, &path, kind, false),
+            Request::RemoveWatches { path, kind } => self.watches_of(xid, &path, kind, true),
+            Request::Auth { scheme, auth } => self.authenticate(xid, &scheme, &auth)?,
+            Request::WhoAmI => {
+                let user = |id: &str| id.split_once(':').map_or(id, |(user, _)| user).to_owned();
+                let known = self.identities.iter().map(|known| AuthId {
+                    scheme: known.scheme.clone(),
+                    user: if known.scheme == "digest" { user(&known.id) } else { known.id.clone() },
+                });
+                self.outbox.plain(xid, &Reply::WhoAmI(known.collect()));
+            }
+            Request::CloseSession => return self.close(xid).await,
+            Request::DeleteContainer { path } => self.reap(xid, path).await?,
+            Request::Reconfig { .. } => self.outbox.plain(xid, &Reply::Error(ErrorCode::ReconfigDisabled)),
+            _ => self.outbox.plain(xid, &Reply::Error(ErrorCode::Unimplemented)),
+        }
+        Ok(())
+    }
+
+    /// A true barrier: what was acknowledged anywhere before is seen by whatever this client asks next.
+    async fn sync(&self, xid: i32, reply: Reply) -> Result<(), Ended> {
+        let (at, _) = self.look(Vec::new(), Consistency::Linearizable).await?;
+        self.face.watches.told_up_to(at).await;
+        self.outbox.outcome(xid, at, &reply);
+        Ok(())
+    }
+
+    /// Watches that a client had before it came back, and what it had seen by then.
+    async fn restore_watches(&self, xid: i32, seen: Revision, paths: WatchedPaths) -> Result<(), Ended> {
+        let wish = |kind| move |path: String| Wish { kind, path };
+        let once: Vec<(Wish, Had)> = (paths.data.into_iter().map(|path| (wish(WatchKind::Data)(path), Had::Data)))
+            .chain(paths.exist.into_iter().map(|path| (wish(WatchKind::Data)(path), Had::Nothing)))
+            .chain(paths.child.into_iter().map(|path| (wish(WatchKind::Child)(path), Had::Children)))
+            .collect();
+        let staying: Vec<Wish> = (paths.persistent.into_iter().map(wish(WatchKind::Persistent)))
+            .chain(paths.persistent_recursive.into_iter().map(wish(WatchKind::Recursive)))
+            .collect();
+        let watches = &self.face.watches;
+        watches.begin(self.id, once.iter().map(|(wish, _)| wish));
+        watches.with(|table, _| staying.iter().for_each(|wish| table.add(self.id, wish.kind, &wish.path)));
+        let reads: Vec<ZnodeRead> = once.iter().map(|(wish, _)| ZnodeRead::Glance(wish.path.clone())).collect();
+        loop {
+            let (at, found) = self.look(reads.clone(), Consistency::Local).await?;
+            let fired = once.iter().zip(&found).map(|((wish, had), found)| (wish, had.missed(found, seen)));
+            match watches.restore(self.id, &self.outbox, at, (xid, &Reply::Empty), fired) {
+                Ok(()) => return Ok(()),
+                Err(Early::Behind) => watches.told_up_to(at).await,
+                Err(Early::Overtaken) => {}
+            }
+        }
+    }
+
+    fn watches_of(&self, xid: i32, path: &str, kind: RemovedWatch, remove: bool) {
+        let kinds: &[WatchKind] = match kind {
+            RemovedWatch::Children => &[WatchKind::Child],
+            RemovedWatch::Data => &[WatchKind::Data],
+            RemovedWatch::Persistent => &[WatchKind::Persistent],
+            RemovedWatch::PersistentRecursive => &[WatchKind::Recursive],
+            RemovedWatch::Any => &[WatchKind::Child, WatchKind::Data, WatchKind::Persistent, WatchKind::Recursive],
+        };
+        self.face.watches.with(|table, told| {
+            let mut any = false;
+            for kind in kinds {
+                any |= if remove { table.remove(self.id, *kind, path) } else { table.has(self.id, *kind, path) };
+            }
+            let reply = if any { Reply::Empty } else { Reply::Error(ErrorCode::NoWatcher) };
+            self.outbox.outcome(xid, told, &reply);
+        });
+    }
+
+    fn authenticate(&mut self, xid: i32, scheme: &str, auth: &[u8]) -> Result<(), Ended> {
+        match prove(scheme, auth, self.face.config.super_digest.as_deref()) {
+            Proof::Of(identities)
+                if self.identities.len() + identities.len() <= ZNODE_IDENTITIES_MAX
+                    && identities.iter().all(Identity::is_within_limits) =>
+            {
+                for identity in identities {
+                    if !self.identities.contains(&identity) {
+                        self.identities.push(identity);
+                    }
+                }
+                self.outbox.without_zxid(xid, &Reply::Empty);
+                Ok(())
+            }
+            Proof::Of(_) | Proof::Failed => {
+                self.outbox.without_zxid(xid, &Reply::Error(ErrorCode::AuthFailed));
+                Err(Ended)
+            }
+        }
+    }
+
+    async fn reap(&self, xid: i32, path: String) -> Result<(), Ended> {
+        let command = Command::Znode(ZnodeCommand::Reap { paths: vec![path] });
+        let outcome = self.face.coordinator.propose(Caller::Internal, command, None).await.map_err(|_| Ended)?;
+        self.face.watches.told_up_to(outcome.revision).await;
+        self.outbox.outcome(xid, outcome.revision, &Reply::Empty);
+        Ok(())
+    }
+
+    /// Ends the session; the reply is the last thing sent.
+    async fn close(&self, xid: i32) -> Result<(), Ended> {
+        // Its end is no news to this connection.
+        self.face.sessions.release(self.session.session, self.id);
+        let command = Command::Znode(ZnodeCommand::CloseSession { session: self.session.session });
+        let outcome = self.face.coordinator.propose(Caller::Anonymous, command, None).await.map_err(|_| Ended)?;
+        self.face.watches.told_up_to(outcome.revision).await;
+        self.outbox.outcome(xid, outcome.revision, &Reply::Empty);
+        Err(Ended)
+    }
+}
+
+/// What a watch was set on.
+#[derive(Clone, Copy)]
+enum Had {
+    Data,
+    Nothing,
+    Children,
+}
+
+impl Had {
+    /// What happened since `seen`, as far as the store still shows it.
+    fn missed(self, found: &Result<ZnodeFound, ZnodeError>, seen: Revision) -> Option<EventKind> {
+        let stat = match found {
+            Ok(ZnodeFound::Stat(stat)) => Some(stat),
+            _ => None,
+        };
+        match (self, stat) {
+            (Had::Nothing, None) => None,
+            (Had::Nothing, Some(_)) => Some(EventKind::NodeCreated),
+            (Had::Data | Had::Children, None) => Some(EventKind::NodeDeleted),
+            (Had::Data, Some(stat)) => (stat.modified > seen).then_some(EventKind::NodeDataChanged),
+            (Had::Children, Some(stat)) => (stat.children_modified > seen).then_some(EventKind::NodeChildrenChanged),
+        }
+    }
+}

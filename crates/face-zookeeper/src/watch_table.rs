@@ -1,0 +1,306 @@
+//! Who watches which znode, and who is told of a change. Pure: no clock, no IO.
+//!
+//! Two tables, as ZooKeeper has them, because what a client sees depends on it: *data* watches (of getData, exists)
+//! and *child* watches (of getChildren). A persistent watch is in both, a recursive one in the first alone, so it
+//! never hears of "children changed". One change tells a connection once per path, whatever watches it has there.
+//!
+//! A watch that comes with a read is *pending* until the read is answered: changes meanwhile are kept, and those
+//! the answer does not show yet are told right behind it. So no change is missed and none is told that the client
+//! has seen already.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Arc;
+
+use tidelock_model::Revision;
+
+use crate::outbox::Outbox;
+use crate::paths::{ancestors, parent};
+use crate::wire::EventKind;
+
+/// Names a connection within this node's life.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct ConnectionId(pub(crate) u64);
+
+/// What is watched at a path.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) enum WatchKind {
+    /// Existence and data, once.
+    Data,
+    /// Children, once.
+    Child,
+    /// All of that, until removed.
+    Persistent,
+    /// Everything from here down, until removed.
+    Recursive,
+}
+
+impl WatchKind {
+    fn is_once(self) -> bool {
+        matches!(self, WatchKind::Data | WatchKind::Child)
+    }
+}
+
+/// A change of a znode.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Change {
+    Created,
+    Deleted,
+    DataChanged,
+}
+
+/// One connection's watch of one kind at one path.
+#[derive(Default)]
+struct Watch {
+    armed: bool,
+    /// Changes since a read asked for the watch, if one is not answered yet.
+    pending: Option<Vec<(Revision, EventKind)>>,
+}
+
+type Watchers = BTreeMap<(ConnectionId, WatchKind), Watch>;
+
+/// All watches at this node.
+#[derive(Default)]
+pub(crate) struct WatchTable {
+    by_path: HashMap<Arc<str>, Watchers>,
+    by_connection: HashMap<ConnectionId, BTreeSet<(Arc<str>, WatchKind)>>,
+    outboxes: HashMap<ConnectionId, Arc<Outbox>>,
+    /// Recursive watches there are: without any, nobody looks at ancestors.
+    recursive: usize,
+}
+
+impl WatchTable {
+    pub(crate) fn connect(&mut self, connection: ConnectionId, outbox: Arc<Outbox>) {
+        self.outboxes.insert(connection, outbox);
+    }
+
+    /// The connection is gone, and its watches with it.
+    pub(crate) fn disconnect(&mut self, connection: ConnectionId) {
+        self.outboxes.remove(&connection);
+        for (path, kind) in self.by_connection.remove(&connection).unwrap_or_default() {
+            self.forget(&path, connection, kind);
+        }
+    }
+
+    /// Ends every connection: what they missed cannot be told any more, and who comes back repairs its watches.
+    pub(crate) fn cut_all(&mut self) {
+        self.outboxes.values().for_each(|outbox| outbox.cut());
+    }
+
+    /// How many connections, paths and watches there are.
+    pub(crate) fn totals(&self) -> (usize, usize, usize) {
+        let watches = self.by_connection.values().map(BTreeSet::len).sum();
+        (self.by_connection.len(), self.by_path.len(), watches)
+    }
+
+    /// Sets a watch that a read asked for; [`WatchTable::arm`] or [`WatchTable::drop_pending`] follows.
+    pub(crate) fn begin(&mut self, connection: ConnectionId, kind: WatchKind, path: &str) {
+        self.entry(connection, kind, path).pending.get_or_insert_default();
+    }
+
+    /// The read was answered with the state at `at`: from there on the watch counts.
+    pub(crate) fn arm(&mut self, connection: ConnectionId, kind: WatchKind, path: &str, at: Revision) {
+        let watch = self.entry(connection, kind, path);
+        let changes = watch.pending.take().unwrap_or_default();
+        let missed = changes.into_iter().find(|(revision, _)| *revision > at);
+        watch.armed = watch.armed || missed.is_none();
+        if let Some((revision, event)) = missed {
+            if !watch.armed {
+                self.remove(connection, kind, path);
+            }
+            if let Some(outbox) = self.outboxes.get(&connection) {
+                outbox.event(revision, event, path);
+            }
+        }
+    }
+
+    /// The read was refused: it leaves no watch.
+    pub(crate) fn drop_pending(&mut self, connection: ConnectionId, kind: WatchKind, path: &str) {
+        let watch = self.entry(connection, kind, path);
+        watch.pending = None;
+        if !watch.armed {
+            self.remove(connection, kind, path);
+        }
+    }
+
+    /// Sets a watch that counts from now on.
+    pub(crate) fn add(&mut self, connection: ConnectionId, kind: WatchKind, path: &str) {
+        self.entry(connection, kind, path).armed = true;
+    }
+
+    /// Whether the connection has such a watch.
+    pub(crate) fn has(&self, connection: ConnectionId, kind: WatchKind, path: &str) -> bool {
+        self.by_path.get(path).is_some_and(|watchers| watchers.contains_key(&(connection, kind)))
+    }
+
+    /// Removes a watch; `false`: there was none.
+    pub(crate) fn remove(&mut self, connection: ConnectionId, kind: WatchKind, path: &str) -> bool {
+        let held = self.by_connection.get_mut(&connection);
+        let was = held.is_some_and(|held| held.remove(&(Arc::from(path), kind)));
+        if was {
+            self.forget(path, connection, kind);
+        }
+        was
+    }
+
+    /// Tells everybody who watches of a change.
+    pub(crate) fn tell(&mut self, at: Revision, change: Change, path: &str) {
+        let event = match change {
+            Change::Created => EventKind::NodeCreated,
+            Change::Deleted => EventKind::NodeDeleted,
+            Change::DataChanged => EventKind::NodeDataChanged,
+        };
+        let mut told = BTreeSet::new();
+        self.fire(at, event, path, path, &[WatchKind::Data, WatchKind::Persistent, WatchKind::Recursive], &mut told);
+        if self.recursive > 0 {
+            for above in ancestors(path) {
+                self.fire(at, event, above, path, &[WatchKind::Recursive], &mut told);
+            }
+        }
+        if change == Change::Deleted {
+            self.fire(at, event, path, path, &[WatchKind::Child], &mut told);
+        }
+        if let (Change::Created | Change::Deleted, Some(parent)) = (change, parent(path)) {
+            let kinds = [WatchKind::Child, WatchKind::Persistent];
+            self.fire(at, EventKind::NodeChildrenChanged, parent, parent, &kinds, &mut BTreeSet::new());
+        }
+    }
+
+    /// Fires the watches of these kinds at `watched`; nobody is told twice.
+    fn fire(
+        &mut self,
+        at: Revision,
+        event: EventKind,
+        watched: &str,
+        path: &str,
+        kinds: &[WatchKind],
+        told: &mut BTreeSet<ConnectionId>,
+    ) {
+        let Some(watchers) = self.by_path.get_mut(watched) else { return };
+        let mut spent = Vec::new();
+        for ((connection, kind), watch) in watchers.iter_mut().filter(|((_, kind), _)| kinds.contains(kind)) {
+            if let Some(pending) = &mut watch.pending {
+                pending.push((at, event));
+            }
+            if !watch.armed {
+                continue;
+            }
+            if told.insert(*connection)
+                && let Some(outbox) = self.outboxes.get(connection)
+            {
+                outbox.event(at, event, path);
+            }
+            if kind.is_once() {
+                watch.armed = false;
+                if watch.pending.is_none() {
+                    spent.push((*connection, *kind));
+                }
+            }
+        }
+        for (connection, kind) in spent {
+            self.remove(connection, kind, watched);
+        }
+    }
+
+    fn entry(&mut self, connection: ConnectionId, kind: WatchKind, path: &str) -> &mut Watch {
+        if !self.has(connection, kind, path) {
+            // Both tables share one copy of the path.
+            let shared = self.by_path.get_key_value(path).map_or_else(|| Arc::from(path), |(path, _)| Arc::clone(path));
+            self.by_connection.entry(connection).or_default().insert((Arc::clone(&shared), kind));
+            self.by_path.entry(shared).or_default();
+            self.recursive += usize::from(kind == WatchKind::Recursive);
+        }
+        let watchers = self.by_path.get_mut(path).expect("it was there or was just made");
+        watchers.entry((connection, kind)).or_default()
+    }
+
+    /// Takes it out of the table by path.
+    fn forget(&mut self, path: &str, connection: ConnectionId, kind: WatchKind) {
+        let Some(watchers) = self.by_path.get_mut(path) else { return };
+        watchers.remove(&(connection, kind));
+        if watchers.is_empty() {
+            self.by_path.remove(path);
+        }
+        self.recursive -= usize::from(kind == WatchKind::Recursive);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ME: ConnectionId = ConnectionId(1);
+
+    fn table() -> (WatchTable, Arc<Outbox>) {
+        let (mut table, outbox) = (WatchTable::default(), Arc::new(Outbox::default()));
+        table.connect(ME, Arc::clone(&outbox));
+        (table, outbox)
+    }
+
+    /// The events queued so far: kind and path.
+    async fn told(outbox: &Outbox) -> Vec<(i32, String)> {
+        outbox.raw(|out| out.extend_from_slice(&0i32.to_be_bytes()));
+        let bytes = outbox.next(Vec::new()).await.unwrap();
+        let mut rest = &bytes[..];
+        let mut events = Vec::new();
+        loop {
+            let length = i32::from_be_bytes(rest[..4].try_into().unwrap()) as usize;
+            if length == 0 {
+                return events;
+            }
+            let packet = &rest[4..4 + length];
+            let kind = i32::from_be_bytes(packet[16..20].try_into().unwrap());
+            events.push((kind, String::from_utf8(packet[28..].to_vec()).unwrap()));
+            rest = &rest[4 + length..];
+        }
+    }
+
+    /// What a client sees of one change, with every kind of watch in place: each path once, deletion before the
+    /// parent's change of children.
+    #[tokio::test]
+    async fn one_change_tells_a_connection_once_per_path() {
+        let (mut table, outbox) = table();
+        for kind in [WatchKind::Data, WatchKind::Child, WatchKind::Persistent, WatchKind::Recursive] {
+            table.add(ME, kind, "/a/b");
+            table.add(ME, kind, "/a");
+        }
+        table.tell(Revision(5), Change::Deleted, "/a/b");
+        assert_eq!(told(&outbox).await, [(2, "/a/b".to_owned()), (4, "/a".to_owned())]);
+        table.tell(Revision(6), Change::Created, "/a/b");
+        assert_eq!(told(&outbox).await, [(1, "/a/b".to_owned()), (4, "/a".to_owned())], "those that stay");
+        table.remove(ME, WatchKind::Persistent, "/a");
+        table.remove(ME, WatchKind::Persistent, "/a/b");
+        table.tell(Revision(7), Change::DataChanged, "/a/b");
+        assert_eq!(told(&outbox).await, [(3, "/a/b".to_owned())], "recursive ones");
+        table.tell(Revision(8), Change::DataChanged, "/a");
+        assert_eq!(told(&outbox).await, [(3, "/a".to_owned())], "a data watch that never fired, and a recursive one");
+    }
+
+    /// Between asking and being answered a znode may change: told if the answer does not show it, and only then.
+    #[tokio::test]
+    async fn a_change_before_the_answer_is_told_only_if_the_answer_lacks_it() {
+        let (mut table, outbox) = table();
+        for (seen, expected) in [(Revision(5), 0), (Revision(4), 1)] {
+            table.begin(ME, WatchKind::Data, "/a");
+            table.tell(Revision(5), Change::DataChanged, "/a");
+            assert!(told(&outbox).await.is_empty());
+            table.arm(ME, WatchKind::Data, "/a", seen);
+            assert_eq!(told(&outbox).await.len(), expected);
+            assert_eq!(table.has(ME, WatchKind::Data, "/a"), expected == 0);
+            table.remove(ME, WatchKind::Data, "/a");
+        }
+    }
+
+    /// A refused read, a fired watch and a lost connection must leave nothing behind.
+    #[tokio::test]
+    async fn nothing_is_kept_for_who_is_gone() {
+        let (mut table, _outbox) = table();
+        table.begin(ME, WatchKind::Data, "/refused");
+        table.drop_pending(ME, WatchKind::Data, "/refused");
+        table.add(ME, WatchKind::Child, "/fired");
+        table.tell(Revision(2), Change::Created, "/fired/child");
+        assert_eq!((table.by_path.len(), table.by_connection[&ME].len()), (0, 0));
+        table.add(ME, WatchKind::Recursive, "/");
+        table.disconnect(ME);
+        assert_eq!((table.by_path.len(), table.by_connection.len(), table.recursive), (0, 0, 0));
+    }
+}

@@ -1,0 +1,206 @@
+//! The watches of this node, kept in step with the store.
+//!
+//! One subscription follows all znodes; one task takes its events in order, tells those who watch, and publishes
+//! up to which revision everything was told. A reply that shows revision R waits for that: so the event of a change
+//! leaves before any reply that shows it, on every connection, with reads made in parallel.
+//!
+//! The same task learns from the sessions' own records that a session ended or went on elsewhere.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tidelock_coordinator::{Coordinator, Subscription, WatchNotice, WatchRequest, WatcherId};
+use tidelock_model::{Caller, Event, Key, KeyRange, LeaseId, Revision, Space, ZnodeEvent};
+use tokio::sync::Notify;
+
+use crate::outbox::{Outbox, Overtaken};
+use crate::watch_table::{Change, ConnectionId, WatchKind, WatchTable};
+use crate::wire::{EventKind, Reply};
+
+const WATCHER: WatcherId = WatcherId(1);
+
+/// A watch that a read asks for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Wish {
+    pub(crate) kind: WatchKind,
+    pub(crate) path: String,
+}
+
+/// What is to be told of a session.
+pub(crate) trait SessionNews: Send + Sync {
+    /// It is over.
+    fn ended(&self, session: LeaseId);
+    /// Another connection took it over.
+    fn taken_over(&self, session: LeaseId, generation: u64);
+}
+
+/// Why a reply cannot be sent yet.
+pub(crate) enum Early {
+    /// Not all changes it shows were told.
+    Behind,
+    /// Later changes were told already: read again.
+    Overtaken,
+}
+
+/// The watches of this node.
+pub(crate) struct Watches {
+    inner: Mutex<Inner>,
+    subscription: Mutex<Arc<dyn Subscription>>,
+    /// `told` moved, or was confirmed.
+    moved: Notify,
+}
+
+struct Inner {
+    table: WatchTable,
+    /// Up to here every change was told.
+    told: Revision,
+}
+
+impl Watches {
+    pub(crate) fn new(coordinator: &dyn Coordinator) -> Watches {
+        let inner = Inner { table: WatchTable::default(), told: Revision::default() };
+        let subscription = Mutex::new(coordinator.subscribe());
+        Watches { inner: Mutex::new(inner), subscription, moved: Notify::new() }
+    }
+
+    /// Follows the store until the node stops. One task runs this.
+    pub(crate) async fn follow(&self, coordinator: Arc<dyn Coordinator>, sessions: Arc<dyn SessionNews>) {
+        loop {
+            let subscription = Arc::clone(&self.subscription.lock().unwrap_or_else(PoisonError::into_inner));
+            let range = KeyRange { start: Key::start_of(Space::Tree), end: Key::end_of(Space::Tree) };
+            subscription.open(WatchRequest {
+                id: WATCHER,
+                range,
+                from: None,
+                want_previous: false,
+                caller: Caller::Internal,
+            });
+            loop {
+                match subscription.next().await {
+                    None => return self.lock().table.cut_all(),
+                    Some(WatchNotice::Closed { .. }) => break,
+                    Some(notice) => self.take(notice, &*sessions),
+                }
+            }
+            // What happened meanwhile is lost to us, so nobody may rely on having been told.
+            self.lock().table.cut_all();
+            *self.subscription.lock().unwrap_or_else(PoisonError::into_inner) = coordinator.subscribe();
+        }
+    }
+
+    fn take(&self, notice: WatchNotice, sessions: &dyn SessionNews) {
+        let mut inner = self.lock();
+        match notice {
+            WatchNotice::Opened { revision, .. } | WatchNotice::Progress { revision } => {
+                inner.told = inner.told.max(revision);
+            }
+            WatchNotice::Events { events, .. } => {
+                for event in &events {
+                    inner.tell(event, sessions);
+                }
+                if let Some(last) = events.last() {
+                    inner.told = inner.told.max(last.record.meta().modified);
+                }
+            }
+            WatchNotice::Closed { .. } => {}
+        }
+        drop(inner);
+        self.moved.notify_waiters();
+    }
+
+    /// Waits until every change up to `at` was told.
+    pub(crate) async fn told_up_to(&self, at: Revision) {
+        loop {
+            let mut moved = std::pin::pin!(self.moved.notified());
+            moved.as_mut().enable();
+            if self.lock().told >= at {
+                return;
+            }
+            // Changes of other keyspaces move the revision too, and nobody tells us of those unasked.
+            self.subscription.lock().unwrap_or_else(PoisonError::into_inner).request_progress();
+            moved.await;
+        }
+    }
+
+    /// Begins the watches that reads ask for.
+    pub(crate) fn begin<'a>(&self, connection: ConnectionId, wishes: impl Iterator<Item = &'a Wish>) {
+        let mut inner = self.lock();
+        wishes.for_each(|wish| inner.table.begin(connection, wish.kind, &wish.path));
+    }
+
+    /// Sends replies that show the state at `at` and lets the watches that came with them count from there;
+    /// those that came with a refused read (`false`) are dropped.
+    pub(crate) fn reply<'a>(
+        &self,
+        connection: ConnectionId,
+        outbox: &Outbox,
+        at: Revision,
+        replies: impl Iterator<Item = (i32, &'a Reply)>,
+        wishes: impl Iterator<Item = (&'a Wish, bool)>,
+    ) -> Result<(), Early> {
+        let mut inner = self.lock();
+        if inner.told < at {
+            return Err(Early::Behind);
+        }
+        outbox.replies(at, replies).map_err(|Overtaken| Early::Overtaken)?;
+        for (wish, granted) in wishes {
+            if granted {
+                inner.table.arm(connection, wish.kind, &wish.path, at);
+            } else {
+                inner.table.drop_pending(connection, wish.kind, &wish.path);
+            }
+        }
+        Ok(())
+    }
+
+    /// The same for watches that a client had before it came back: those whose znode changed meanwhile fire, the
+    /// others count from now on; then the reply.
+    pub(crate) fn restore<'a>(
+        &self,
+        connection: ConnectionId,
+        outbox: &Outbox,
+        at: Revision,
+        reply: (i32, &Reply),
+        watches: impl Iterator<Item = (&'a Wish, Option<EventKind>)>,
+    ) -> Result<(), Early> {
+        let mut inner = self.lock();
+        if inner.told < at {
+            return Err(Early::Behind);
+        }
+        for (wish, fired) in watches {
+            match fired {
+                Some(event) => {
+                    inner.table.drop_pending(connection, wish.kind, &wish.path);
+                    outbox.event(at, event, &wish.path);
+                }
+                None => inner.table.arm(connection, wish.kind, &wish.path, at),
+            }
+        }
+        outbox.outcome(reply.0, at, reply.1);
+        Ok(())
+    }
+
+    /// Works on the table; what is sent within is in order with everything else.
+    pub(crate) fn with<T>(&self, work: impl FnOnce(&mut WatchTable, Revision) -> T) -> T {
+        let mut inner = self.lock();
+        let told = inner.told;
+        work(&mut inner.table, told)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Inner {
+    fn tell(&mut self, event: &Event, sessions: &dyn SessionNews) {
+        let at = event.record.meta().modified;
+        match ZnodeEvent::of(event) {
+            Some(ZnodeEvent::Created(path)) => self.table.tell(at, Change::Created, &path),
+            Some(ZnodeEvent::DataChanged(path)) => self.table.tell(at, Change::DataChanged, &path),
+            Some(ZnodeEvent::Deleted(path)) => self.table.tell(at, Change::Deleted, &path),
+            Some(ZnodeEvent::SessionTaken { session, generation }) => sessions.taken_over(session, generation),
+            Some(ZnodeEvent::SessionEnded(session)) => sessions.ended(session),
+            None => {}
+        }
+    }
+}
