@@ -10,7 +10,7 @@ use tracing_subscriber::EnvFilter;
 
 use crate::config::{Config, LogFormat, LogOutput};
 use crate::failure::Failure;
-use crate::listeners::Addresses;
+use crate::listeners::{Addresses, zookeeper_url};
 use crate::log_output::LogWriter;
 
 /// How often to look whether the node is ready.
@@ -47,7 +47,9 @@ pub(crate) async fn say_when_ready(coordinator: Arc<dyn Coordinator>, addresses:
         }
         tokio::time::sleep(READY_POLL).await;
     }
-    let urls = addresses.client_urls.join(",");
+    let etcd = addresses.client_urls.iter().filter(|url| url.starts_with("http")).cloned();
+    let zookeeper = addresses.zookeeper.as_deref().map(zookeeper_url);
+    let urls = etcd.chain(zookeeper).collect::<Vec<String>>().join(",");
     tracing::info!(%urls, admin = addresses.admin_url.as_deref().unwrap_or("none"), "{READY_LINE}");
     say(&format!("{READY_LINE} on {urls}"));
 }
@@ -57,16 +59,22 @@ pub(crate) fn greet_single_node(config: &Config, addresses: &Addresses) {
     let program = program();
     let client = addresses.client_urls.first().map_or("", String::as_str);
     let admin = addresses.admin_url.as_deref().unwrap_or("none");
+    let zookeeper = addresses.zookeeper.as_deref().unwrap_or("none");
+    let zookeeper_line = match &addresses.zookeeper {
+        Some(address) => format!("\n  zkCli.sh -server {address} create /greeting hello"),
+        None => String::new(),
+    };
     say(&format!(
         "Tidelock {version}, a single node on this machine.
 
   etcd clients  {client}
+  ZooKeeper     {zookeeper}
   admin         {admin}
   data          {data}
 
 Try, in another terminal:
   etcdctl --endpoints={client} put greeting hello
-  {program} get greeting{endpoints}
+  {program} get greeting{endpoints}{zookeeper_line}
   curl {admin}/health
 
 Ctrl-C stops it; the data stays.

@@ -25,6 +25,7 @@ pub(crate) use snapshot::{RestoreArgs, SnapshotAction, SnapshotArgs};
   tidelock                               a single node on loopback, data in ./tidelock-data
   tidelock dev                           three nodes on this machine, gone with Ctrl-C
   tidelock serve --config tidelock.toml  a node as configured
+  tidelock --zoo-cfg zoo.cfg             a node in the place of a ZooKeeper
   tidelock put greeting hello            write a key
   tidelock get greeting                  read it
   tidelock status                        how the cluster is doing"
@@ -33,6 +34,10 @@ pub(crate) struct Cli {
     /// Where the single node keeps its data [default: ./tidelock-data]
     #[arg(long, value_name = "DIR")]
     pub(crate) data_dir: Option<PathBuf>,
+
+    /// Run a node in the place of a ZooKeeper, with the settings of its configuration file
+    #[arg(long, value_name = "FILE", conflicts_with = "data_dir")]
+    pub(crate) zoo_cfg: Option<PathBuf>,
 
     #[command(subcommand)]
     pub(crate) command: Option<Command>,
@@ -94,6 +99,10 @@ pub(crate) struct ServeArgs {
     /// TOML file with settings; names are those of the flags
     #[arg(long, env = "TIDELOCK_CONFIG", value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
+
+    /// Configuration file of a ZooKeeper, to run in its place; flags and variables beat what it says
+    #[arg(long, env = "TIDELOCK_ZOO_CFG", value_name = "FILE", conflicts_with = "config")]
+    pub(crate) zoo_cfg: Option<PathBuf>,
 
     /// Check all settings, print those that were given, and start nothing
     #[arg(long)]

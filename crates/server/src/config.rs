@@ -9,6 +9,7 @@
 
 mod service;
 mod tls;
+mod zookeeper;
 
 use std::fmt;
 use std::net::{SocketAddr, ToSocketAddrs};
@@ -25,6 +26,7 @@ use crate::settings::Settings;
 
 pub(crate) use service::{LogOutput, Service};
 pub(crate) use tls::Tls;
+pub(crate) use zookeeper::{Zookeeper, ZookeeperDetails};
 
 use tls::{Encryption, split_scheme};
 
@@ -86,6 +88,7 @@ pub(crate) struct Listen {
 pub(crate) struct Config {
     pub(crate) name: String,
     pub(crate) data_dir: PathBuf,
+    /// Empty: etcd clients are not served.
     pub(crate) client_listen: Vec<Listen>,
     /// `None`: what is listened on.
     pub(crate) advertise_client_urls: Option<Vec<String>>,
@@ -107,6 +110,7 @@ pub(crate) struct Config {
     pub(crate) log_level: String,
     pub(crate) log_format: LogFormat,
     pub(crate) service: Service,
+    pub(crate) zookeeper: Zookeeper,
     pub(crate) tls: Tls,
     /// Allowed but unwise; said once at start.
     pub(crate) warnings: Vec<String>,
@@ -146,6 +150,7 @@ impl Config {
         };
         let tls = checks.tls(&settings);
         let service = checks.service(&settings);
+        let zookeeper = checks.zookeeper(&settings);
         let name = checks.name(settings.name);
         let cluster_token = settings.cluster_token.unwrap_or_else(|| "tidelock".into());
         let origin = checks.origin(&name, settings.initial_cluster, settings.join);
@@ -165,7 +170,11 @@ impl Config {
             Some("none") => None,
             given => Some(checks.listen("admin-listen", given, ADMIN_LISTEN_DEFAULT)),
         };
-        checks.distinct(&client_listen, peer_listen, admin_listen, &service.metrics_listen);
+        let others = [
+            admin_listen.map(|listen| ("admin-listen", listen)),
+            zookeeper.listen.map(|listen| ("zookeeper-listen", listen)),
+        ];
+        checks.distinct(&client_listen, peer_listen, others, &service.metrics_listen);
         let heartbeat_ms = checks.within("heartbeat-ms", settings.heartbeat_ms, 100, 10, 10_000);
         let election_ms = checks.within("election-ms", settings.election_ms, 1_000, 50, 120_000);
         checks.timing(heartbeat_ms, election_ms);
@@ -203,6 +212,7 @@ impl Config {
             peer_advertise,
             admin_listen,
             service,
+            zookeeper,
             tls,
             origin,
             cluster_token,
@@ -403,6 +413,7 @@ impl Checks {
 
     fn client_listen(&mut self, given: Option<Vec<String>>) -> Vec<Listen> {
         match given.filter(|list| !list.is_empty()) {
+            Some(list) if list == ["none"] => Vec::new(),
             None => vec![self.listen_with("client-listen", None, CLIENT_LISTEN_DEFAULT, self.clients)],
             Some(list) => {
                 if list.len() > MEMBER_URLS_MAX {
@@ -475,12 +486,18 @@ impl Checks {
         advertised
     }
 
-    fn distinct(&mut self, clients: &[Listen], peer: Listen, admin: Option<Listen>, metrics: &[Listen]) {
+    fn distinct(
+        &mut self,
+        clients: &[Listen],
+        peer: Listen,
+        others: [Option<(&'static str, Listen)>; 2],
+        metrics: &[Listen],
+    ) {
         let named = clients
             .iter()
             .map(|listen| ("client-listen", *listen))
             .chain([("peer-listen", peer)])
-            .chain(admin.map(|listen| ("admin-listen", listen)))
+            .chain(others.into_iter().flatten())
             .chain(metrics.iter().map(|listen| ("metrics-listen", *listen)));
         let mut seen: Vec<SocketAddr> = Vec::new();
         for (setting, listen) in named {

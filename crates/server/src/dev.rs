@@ -27,6 +27,8 @@ const READY_PATIENCE: Duration = Duration::from_secs(30);
 const READY_POLL: Duration = Duration::from_millis(50);
 /// How long a node may take to stop before it is killed.
 const STOP_PATIENCE: Duration = Duration::from_secs(15);
+/// Clients of two protocols, peers, administration.
+const PORTS_PER_NODE: usize = 4;
 /// Remembers the ports, because the nodes remember each other's addresses.
 const LAYOUT_FILE: &str = "dev.json";
 
@@ -43,6 +45,9 @@ struct NodeLayout {
     client_port: u16,
     peer_port: u16,
     admin_port: u16,
+    /// `None` in a directory from before ZooKeeper clients were served.
+    #[serde(default)]
+    zookeeper_port: Option<u16>,
 }
 
 /// The directory of a cluster; removed at the end unless the user named it.
@@ -171,6 +176,7 @@ fn spawn(workspace: &Workspace, layout: &Layout, node: &NodeLayout) -> Result<Ch
         .args(["--cluster-token", &layout.token])
         .args(["--client-listen", &format!("127.0.0.1:{}", node.client_port)])
         .args(["--admin-listen", &format!("127.0.0.1:{}", node.admin_port)])
+        .args(["--zookeeper-listen", &node.zookeeper()])
         .stdin(Stdio::piped())
         .stdout(log_too)
         .stderr(log)
@@ -205,6 +211,7 @@ fn greet(workspace: &Workspace, layout: &Layout) {
         layout.nodes.iter().map(|node| format!("http://127.0.0.1:{}", port(node))).collect::<Vec<_>>().join(",")
     };
     let (clients, admins) = (urls(|node| node.client_port), urls(|node| node.admin_port));
+    let zookeepers = layout.nodes.iter().map(NodeLayout::zookeeper).collect::<Vec<_>>().join(",");
     let program = program();
     let kept = if workspace.temporary { "removed at the end" } else { "kept" };
     let count = layout.nodes.len();
@@ -212,12 +219,14 @@ fn greet(workspace: &Workspace, layout: &Layout) {
         "Tidelock {version}, {count} nodes on this machine, ready to serve client requests.
 
   etcd clients  {clients}
+  ZooKeeper     {zookeepers}
   admin         {admins}
   data, logs    {dir} ({kept})
 
 Try, in another terminal:
   etcdctl --endpoints={clients} put greeting hello
   {program} get greeting --endpoints {clients}
+  zkCli.sh -server {zookeepers} create /greeting hello
   {program} status --admin {admins}
 
 Ctrl-C stops them all.
@@ -270,11 +279,18 @@ impl Workspace {
     }
 }
 
+impl NodeLayout {
+    /// Where it serves ZooKeeper clients.
+    fn zookeeper(&self) -> String {
+        self.zookeeper_port.map_or_else(|| "none".to_owned(), |port| format!("127.0.0.1:{port}"))
+    }
+}
+
 impl Layout {
     fn with_free_ports(nodes: usize) -> std::io::Result<Layout> {
         // Held together until all are chosen, so that no port is given twice.
         let held: Vec<TcpListener> =
-            (0..nodes * 3).map(|_| TcpListener::bind("127.0.0.1:0")).collect::<Result<_, _>>()?;
+            (0..nodes * PORTS_PER_NODE).map(|_| TcpListener::bind("127.0.0.1:0")).collect::<Result<_, _>>()?;
         let ports: Vec<u16> = held
             .iter()
             .map(|listener| listener.local_addr().map(|address| address.port()))
@@ -284,8 +300,9 @@ impl Layout {
             client_port: ports[0],
             peer_port: ports[1],
             admin_port: ports[2],
+            zookeeper_port: Some(ports[3]),
         };
-        let nodes = ports.chunks_exact(3).zip('a'..='z').map(node).collect();
+        let nodes = ports.chunks_exact(PORTS_PER_NODE).zip('a'..='z').map(node).collect();
         Ok(Layout { token: format!("dev-{:08x}", rand::random::<u32>()), nodes })
     }
 }

@@ -28,7 +28,9 @@ mod settings;
 mod signals;
 mod tls;
 mod wiring;
+mod zookeeper_mode;
 
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Parser as _;
@@ -65,7 +67,7 @@ pub fn run() -> ExitCode {
 
 fn dispatch(cli: Cli) -> Result<(), Failure> {
     match cli.command {
-        None => run_embedded(cli.data_dir),
+        None => run_embedded(cli.data_dir, cli.zoo_cfg),
         Some(Command::Serve(args)) => serve(*args),
         Some(Command::Dev(args)) => dev::run(&args),
         Some(command) => commands::run(command),
@@ -73,12 +75,11 @@ fn dispatch(cli: Cli) -> Result<(), Failure> {
 }
 
 fn serve(args: ServeArgs) -> Result<(), Failure> {
-    let file = match &args.config {
-        Some(path) => Settings::from_file(path)?,
-        None => Settings::default(),
+    let (settings, config) = match (&args.config, &args.zoo_cfg) {
+        (_, Some(path)) => zookeeper_mode::prepare(path, args.settings)?,
+        (Some(path), None) => checked(args.settings.over(Settings::from_file(path)?))?,
+        (None, None) => checked(args.settings)?,
     };
-    let settings = args.settings.over(file);
-    let config = Config::check(settings.clone())?;
     if args.check {
         return print_settings(&settings, &config);
     }
@@ -89,6 +90,10 @@ fn serve(args: ServeArgs) -> Result<(), Failure> {
         end_by_signal: false,
     };
     wiring::run(&config, &options)
+}
+
+fn checked(settings: Settings) -> Result<(Settings, Config), Failure> {
+    Ok((settings.clone(), Config::check(settings)?))
 }
 
 fn print_settings(settings: &Settings, config: &Config) -> Result<(), Failure> {
@@ -104,10 +109,14 @@ fn print_settings(settings: &Settings, config: &Config) -> Result<(), Failure> {
 
 /// A single node on loopback, for whoever typed `tidelock` to see what happens. `TIDELOCK_*` variables
 /// count here too.
-fn run_embedded(data_dir: Option<std::path::PathBuf>) -> Result<(), Failure> {
-    let Some(Command::Serve(from_environment)) = Cli::parse_from(["tidelock", "serve"]).command else {
+fn run_embedded(data_dir: Option<PathBuf>, zoo_cfg: Option<PathBuf>) -> Result<(), Failure> {
+    let Some(Command::Serve(mut from_environment)) = Cli::parse_from(["tidelock", "serve"]).command else {
         unreachable!("`tidelock serve` is the serve command");
     };
+    from_environment.zoo_cfg = zoo_cfg.or(from_environment.zoo_cfg);
+    if from_environment.zoo_cfg.is_some() {
+        return serve(*from_environment);
+    }
     // The greeting is for a person; log lines between its lines would only be in the way.
     let quiet = Settings { log_level: Some("warn".into()), ..Settings::default() };
     let settings = Settings { data_dir, ..Settings::default() }.over(from_environment.settings).over(quiet);
@@ -117,5 +126,10 @@ fn run_embedded(data_dir: Option<std::path::PathBuf>) -> Result<(), Failure> {
         greet_single_node: true,
         end_by_signal: false,
     };
-    wiring::run(&Config::check(settings)?, &options)
+    let wants_zookeeper = settings.zookeeper_listen.as_deref() != Some("none");
+    let mut config = Config::check(settings)?;
+    if wants_zookeeper {
+        config.zookeeper.serve_by_default();
+    }
+    wiring::run(&config, &options)
 }

@@ -23,14 +23,17 @@ pub(crate) struct Listeners {
     pub(crate) peer: TcpListener,
     pub(crate) admin: Option<TcpListener>,
     pub(crate) metrics: Vec<TcpListener>,
+    pub(crate) zookeeper: Option<TcpListener>,
 }
 
 /// Where this node can be reached, as it tells others.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Addresses {
+    /// Where clients reach it that ask the cluster for its members: etcd clients, or else ZooKeeper's.
     pub(crate) client_urls: Vec<String>,
     pub(crate) peer_address: String,
     pub(crate) admin_url: Option<String>,
+    pub(crate) zookeeper: Option<String>,
 }
 
 impl Listeners {
@@ -49,15 +52,22 @@ impl Listeners {
             .iter()
             .map(|listen| bind("metrics-listen", *listen, ports))
             .collect::<Result<_, _>>()?;
-        Ok(Listeners { clients, peer, admin, metrics })
+        let zookeeper = config.zookeeper.listen.map(|listen| bind("zookeeper-listen", listen, ports)).transpose()?;
+        Ok(Listeners { clients, peer, admin, metrics, zookeeper })
     }
 
     /// What to tell others, from what was opened and what was configured.
     pub(crate) fn addresses(&self, config: &Config) -> Result<Addresses, Failure> {
         let bound: Vec<SocketAddr> = self.clients.iter().map(local_address).collect::<Result<_, _>>()?;
-        let client_urls = match &config.advertise_client_urls {
-            Some(urls) => urls.clone(),
-            None => {
+        let zookeeper = self.zookeeper.as_ref().map(local_address).transpose()?;
+        let zookeeper = zookeeper.map(|address| address.to_string());
+        let client_urls = match (&config.advertise_client_urls, &zookeeper) {
+            (Some(urls), _) => urls.clone(),
+            // A member without any URL would look like one that never started.
+            (None, Some(listening)) if bound.is_empty() => {
+                vec![zookeeper_url(config.zookeeper.details.advertise.as_deref().unwrap_or(listening))]
+            }
+            (None, _) => {
                 let url = |(address, listen): (&SocketAddr, &Listen)| {
                     format!("{}://{address}", if listen.tls { "https" } else { "http" })
                 };
@@ -70,8 +80,13 @@ impl Listeners {
         };
         let admin = self.admin.as_ref().map(local_address).transpose()?;
         let admin_url = admin.map(|address| format!("http://{address}"));
-        Ok(Addresses { client_urls, peer_address, admin_url })
+        Ok(Addresses { client_urls, peer_address, admin_url, zookeeper })
     }
+}
+
+/// How an address of ZooKeeper's protocol is told where etcd's are told as well.
+pub(crate) fn zookeeper_url(address: &str) -> String {
+    format!("zookeeper://{address}")
 }
 
 fn local_address(listener: &TcpListener) -> Result<SocketAddr, Failure> {

@@ -25,7 +25,7 @@ pub(crate) struct Settings {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) data_dir: Option<PathBuf>,
 
-    /// Addresses to serve etcd clients on, comma separated [default: 127.0.0.1:2379]
+    /// Addresses to serve etcd clients on, comma separated, or none [default: 127.0.0.1:2379]
     #[arg(
         long,
         env = "TIDELOCK_CLIENT_LISTEN",
@@ -35,6 +35,11 @@ pub(crate) struct Settings {
     )]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) client_listen: Option<Vec<String>>,
+
+    /// Address to serve ZooKeeper clients on [default: none]
+    #[arg(long, env = "TIDELOCK_ZOOKEEPER_LISTEN", value_name = "HOST:PORT", help_heading = "Addresses")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) zookeeper_listen: Option<String>,
 
     /// URLs at which clients reach this node, comma separated [default: what it listens on]
     #[arg(
@@ -295,6 +300,11 @@ pub(crate) struct Settings {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) progress_notify_ms: Option<u64>,
 
+    /// ZooKeeper's unit of time: its clients' sessions time out after 2 to 20 of it [default: 2000]
+    #[arg(long, env = "TIDELOCK_ZOOKEEPER_TICK_MS", value_name = "MS", help_heading = "Timing")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) zookeeper_tick_ms: Option<u64>,
+
     /// Largest request taken from a client [default: 1572864]
     #[arg(long, env = "TIDELOCK_MAX_REQUEST_BYTES", value_name = "BYTES", help_heading = "Limits")]
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -402,6 +412,7 @@ impl Settings {
             name: self.name.or(below.name),
             data_dir: self.data_dir.or(below.data_dir),
             client_listen: self.client_listen.or(below.client_listen),
+            zookeeper_listen: self.zookeeper_listen.or(below.zookeeper_listen),
             advertise_client_urls: self.advertise_client_urls.or(below.advertise_client_urls),
             peer_listen: self.peer_listen.or(below.peer_listen),
             peer_advertise: self.peer_advertise.or(below.peer_advertise),
@@ -437,6 +448,7 @@ impl Settings {
             ping_after_ms: self.ping_after_ms.or(below.ping_after_ms),
             ping_timeout_ms: self.ping_timeout_ms.or(below.ping_timeout_ms),
             progress_notify_ms: self.progress_notify_ms.or(below.progress_notify_ms),
+            zookeeper_tick_ms: self.zookeeper_tick_ms.or(below.zookeeper_tick_ms),
             max_request_bytes: self.max_request_bytes.or(below.max_request_bytes),
             max_txn_ops: self.max_txn_ops.or(below.max_txn_ops),
             max_proposals_waiting: self.max_proposals_waiting.or(below.max_proposals_waiting),

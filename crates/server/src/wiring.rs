@@ -1,4 +1,4 @@
-//! Putting a node together: ports, the node itself, the etcd face, the admin address; and taking it
+//! Putting a node together: ports, the node itself, the faces, the admin address; and taking it
 //! apart again in order. The only file that knows both the node and the faces.
 //!
 //! Order of starting: ports (so that a taken one leaves nothing behind), membership, node, faces, and
@@ -13,6 +13,7 @@ use std::time::Duration;
 
 use tidelock_coordinator::Coordinator;
 use tidelock_face_etcd::{EtcdFace, FaceConfig, MetricsText};
+use tidelock_face_zookeeper::{FaceConfig as ZookeeperFaceConfig, ZookeeperFace};
 use tidelock_node::peers::PeerSecurity;
 use tidelock_node::{Bootstrap, Identity, Node, NodeConfig, NodeLimits, StartError, StopReason, existing_identity};
 use tokio::runtime::Runtime;
@@ -23,7 +24,7 @@ use crate::added;
 use crate::admin::{self, Admin};
 use crate::announce;
 use crate::auto_compaction;
-use crate::config::{Config, Origin};
+use crate::config::{Config, Origin, Zookeeper};
 use crate::failure::Failure;
 use crate::identity::{Founder, Founding};
 use crate::listeners::{Addresses, Listeners, Ports};
@@ -64,6 +65,7 @@ struct OpenPorts {
     clients: Vec<TcpListener>,
     admin: Option<TcpListener>,
     metrics: Vec<TcpListener>,
+    zookeeper: Option<TcpListener>,
 }
 
 /// Runs a node until it is told to stop or cannot go on.
@@ -79,13 +81,13 @@ pub(crate) fn run(config: &Config, options: &Options) -> Result<(), Failure> {
         .map_err(|error| Failure::new(format!("cannot start threads: {error}")))?;
     let security = tls::for_peers(&config.tls)?;
     let node_config = node_config(config, &addresses, &security, &runtime)?;
-    let Listeners { clients, peer, admin, metrics } = listeners;
+    let Listeners { clients, peer, admin, metrics, zookeeper } = listeners;
     let node = Node::start(&node_config, peer, security, runtime.handle().clone())
         .map_err(|error| start_failure(config, &error))?;
     if options.greet_single_node {
         announce::greet_single_node(config, &addresses);
     }
-    let ports = OpenPorts { clients, admin, metrics };
+    let ports = OpenPorts { clients, admin, metrics, zookeeper };
     let outcome = runtime.block_on(Box::pin(serve(config, options, &addresses, node, ports)));
     runtime.shutdown_timeout(CONNECTIONS_STOP_PATIENCE);
     if let (Ok(Some(signal)), true) = (&outcome, options.end_by_signal) {
@@ -196,6 +198,9 @@ async fn serve(
     let id = node.identity().node;
     let mut serving = JoinSet::new();
     serve_etcd(config, &coordinator, &metrics, ports.clients, &stopping, &mut serving)?;
+    if let Some(listener) = ports.zookeeper {
+        serve_zookeeper(&config.zookeeper, &coordinator, listener, &stopping, &mut serving)?;
+    }
     let (name, told) = (config.name.as_str().into(), metrics.clone());
     let admin = Admin { coordinator: coordinator.clone(), name, metrics: Arc::new(move || told.text()) };
     if let Some(listener) = ports.admin {
@@ -320,6 +325,38 @@ fn face_config(config: &Config) -> FaceConfig {
         token: service.token.0.clone(),
         peers_use_tls: config.tls.peers.is_some(),
         bcrypt_cost: service.bcrypt_cost,
+        ..defaults
+    }
+}
+
+fn serve_zookeeper(
+    zookeeper: &Zookeeper,
+    coordinator: &Arc<dyn Coordinator>,
+    listener: TcpListener,
+    stopping: &watch::Receiver<bool>,
+    serving: &mut JoinSet<()>,
+) -> Result<(), Failure> {
+    let face = ZookeeperFace::new(coordinator.clone(), zookeeper_face_config(zookeeper));
+    serving.spawn(tidelock_face_zookeeper::serve(tokio_listener(listener)?, face, stopped(stopping.clone())));
+    Ok(())
+}
+
+fn zookeeper_face_config(zookeeper: &Zookeeper) -> ZookeeperFaceConfig {
+    let defaults = ZookeeperFaceConfig::with_tick(zookeeper.tick);
+    let details = &zookeeper.details;
+    let words = match &details.words {
+        Some(words) if words.iter().any(|word| word == "*") => None,
+        Some(words) => Some(words.clone()),
+        None => defaults.words,
+    };
+    ZookeeperFaceConfig {
+        session_timeout_min: details.session_timeout_min.unwrap_or(defaults.session_timeout_min),
+        session_timeout_max: details.session_timeout_max.unwrap_or(defaults.session_timeout_max),
+        max_frame: details.max_frame.unwrap_or(defaults.max_frame),
+        connections_per_address: details.connections_per_address.unwrap_or(defaults.connections_per_address),
+        super_digest: details.super_digest.clone(),
+        words,
+        server_number: details.server_number.unwrap_or(defaults.server_number),
         ..defaults
     }
 }

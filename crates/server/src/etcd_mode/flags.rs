@@ -265,8 +265,12 @@ pub(crate) fn find(name: &str) -> Option<&'static Flag> {
 
 /// The flag whose name is nearest to `name`, if one is near enough to be meant.
 pub(crate) fn nearest(name: &str) -> Option<&'static str> {
-    let near = |flag: &Flag| (distance(flag.name, name), flag.name);
-    let (distance, nearest) = FLAGS.iter().map(near).min()?;
+    nearest_of(name, FLAGS.iter().map(|flag| flag.name))
+}
+
+/// The one of `names` that is nearest to `name`, if one is near enough to be meant.
+pub(crate) fn nearest_of(name: &str, names: impl Iterator<Item = &'static str>) -> Option<&'static str> {
+    let (distance, nearest) = names.map(|known| (distance(known, name), known)).min()?;
     (distance <= (name.len() / 3).max(1)).then_some(nearest)
 }
 

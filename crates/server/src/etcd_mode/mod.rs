@@ -20,6 +20,7 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use arguments::{Asked, Values};
+pub(crate) use flags::nearest_of;
 use translate::translate;
 
 use crate::config::Config;

@@ -22,6 +22,7 @@ pub mod until;
 pub mod users;
 pub mod watcher;
 pub mod writers;
+pub mod zookeeper;
 
 use std::fs::File;
 use std::future::Future;
@@ -86,7 +87,7 @@ pub struct Cluster {
 }
 
 /// As many ports as asked for that were free a moment ago, all different.
-fn free_ports(count: usize) -> Vec<u16> {
+pub fn free_ports(count: usize) -> Vec<u16> {
     let held: Vec<TcpListener> = (0..count).map(|_| TcpListener::bind("127.0.0.1:0").unwrap()).collect();
     held.iter().map(|listener| listener.local_addr().unwrap().port()).collect()
 }
