@@ -18,14 +18,20 @@ pub(crate) struct Waiters<T> {
 
 impl<T> Waiters<T> {
     pub(crate) fn new() -> Waiters<T> {
+        Waiters::numbered_from(1)
+    }
+
+    /// For callers whose numbers go to other nodes and come back: they must not begin where an earlier life of this
+    /// node began, or an answer meant for that one is taken for an answer to somebody else's question.
+    pub(crate) fn numbered_from(first: u64) -> Waiters<T> {
         Waiters {
             shards: std::array::from_fn(|_| Mutex::default()),
-            next: AtomicU64::new(1),
+            next: AtomicU64::new(first),
             waiting: AtomicUsize::new(0),
         }
     }
 
-    /// Adds a caller; numbers count up from 1 and are never used twice. `Err`: `max` wait already.
+    /// Adds a caller; numbers count up from the first and are never used twice. `Err`: `max` wait already.
     pub(crate) fn add(&self, max: usize) -> Result<(u64, oneshot::Receiver<T>), usize> {
         let waiting = self.waiting.fetch_add(1, Ordering::Relaxed);
         if waiting >= max {
@@ -74,6 +80,15 @@ impl<T> Waiters<T> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// An answer that was on its way when the node went down must find nobody when it is back.
+    #[test]
+    fn numbers_of_two_lives_have_nothing_in_common() {
+        let (one, other) = (Waiters::<u32>::numbered_from(0x5eed << 40), Waiters::<u32>::numbered_from(u64::MAX - 3));
+        let numbers = |waiters: &Waiters<u32>| (0..10).map(|_| waiters.add(99).unwrap().0).collect::<Vec<_>>();
+        let (one, other) = (numbers(&one), numbers(&other));
+        assert!(one.iter().all(|number| !other.contains(number)));
+    }
 
     #[test]
     fn the_limit_counts_only_callers_that_still_wait() {

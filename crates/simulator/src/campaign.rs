@@ -49,7 +49,7 @@ const STACK_BYTES: usize = 16 << 20;
 /// commands print them.
 pub const PINNED_TRACES: &[(u64, &str, u128)] = &[
     (17, "quiet", 0x0712_0e5c_cfca_2007_7384_18e8_de0a_9c95),
-    (22, "brutal", 0xbbf6_550c_1f0e_9d48_e8b8_1e1d_8288_f9ee),
+    (22, "brutal", 0x032e_98f3_a441_325a_7259_cbc7_5346_52cf),
 ];
 
 /// What is to be run.

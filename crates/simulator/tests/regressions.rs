@@ -23,6 +23,7 @@ const PINNED: &[(u64, &str, &str)] = &[
     (97, "", "a joint change was told as done before the cluster had left it (bug 29)"),
     (300_826, "", "judged before the end of a lease, decided in the last moment, had reached everybody"),
     (2_640_194_793, "", "the last of two members forgot that the other was removed, and waited for its vote (bug 33)"),
+    (700_652, "", "an answer to a node's earlier life was taken for one to its next (bug 34)"),
     (100_626, "", "a removed leader that lingered was ended by an assertion of the engine (bug 30)"),
 ];
 
