@@ -41,7 +41,8 @@ impl Connection {
                 self.outbox.plain(xid, &Reply::WhoAmI(known.collect()));
             }
             Request::CloseSession => return self.close(xid).await,
-            Request::DeleteContainer { path } => self.reap(xid, path).await?,
+            // Meant for ZooKeeper's own servers, which believe whoever says it.
+            Request::DeleteContainer { .. } => self.outbox.plain(xid, &Reply::Error(ErrorCode::Unimplemented)),
             Request::Reconfig { .. } => self.outbox.plain(xid, &Reply::Error(ErrorCode::ReconfigDisabled)),
             _ => self.outbox.plain(xid, &Reply::Error(ErrorCode::Unimplemented)),
         }
@@ -118,14 +119,6 @@ impl Connection {
                 Err(Ended)
             }
         }
-    }
-
-    async fn reap(&self, xid: i32, path: String) -> Result<(), Ended> {
-        let command = Command::Znode(ZnodeCommand::Reap { paths: vec![path] });
-        let outcome = self.face.coordinator.propose(Caller::Internal, command, None).await.map_err(|_| Ended)?;
-        self.face.watches.told_up_to(outcome.revision).await;
-        self.outbox.outcome(xid, outcome.revision, &Reply::Empty);
-        Ok(())
     }
 
     /// Ends the session; the reply is the last thing sent.

@@ -83,7 +83,7 @@ pub(crate) fn step(request: Request, session: tidelock_model::LeaseId) -> Step {
     };
     let watching = |watch: bool, kind, path: &String| watch.then(|| (kind, path.clone()));
     match request {
-        Request::Create(create) => match create_op(create) {
+        Request::Create(create) => match create_op(create, false) {
             Ok((op, with_stat)) => Step::Write(ZnodeRequest::One(op), WriteShape::Create { with_stat }),
             Err(error) => Step::Answer(Reply::Error(error)),
         },
@@ -137,15 +137,13 @@ fn read_path(path: String) -> String {
 }
 
 fn multi_read(ops: Vec<MultiReadOp>) -> Step {
-    let (mut reads, mut wishes) = (Vec::new(), Vec::new());
-    for op in ops {
-        let (kind, path, watch) = match op {
-            MultiReadOp::GetData { path, watch } => (WatchKind::Data, read_path(path), watch),
-            MultiReadOp::GetChildren { path, watch } => (WatchKind::Child, read_path(path), watch),
-        };
-        wishes.push(watch.then(|| Wish { kind, path: path.clone() }));
-        reads.push(if kind == WatchKind::Data { ZnodeRead::Data(path) } else { ZnodeRead::Children(path) });
-    }
+    // Watches that are asked for in it are not set, as in ZooKeeper.
+    let read = |op| match op {
+        MultiReadOp::GetData { path, watch: _ } => ZnodeRead::Data(read_path(path)),
+        MultiReadOp::GetChildren { path, watch: _ } => ZnodeRead::Children(read_path(path)),
+    };
+    let reads: Vec<ZnodeRead> = ops.into_iter().map(read).collect();
+    let wishes = vec![None; reads.len()];
     Step::Read(reads, ReadShape { kind: ReadKind::Multi, wishes })
 }
 
@@ -154,7 +152,7 @@ fn multi(ops: Vec<MultiOp>) -> Step {
     let (mut carried, mut shapes) = (Vec::new(), Vec::new());
     for (failed, op) in ops.into_iter().enumerate() {
         let (op, shape) = match op {
-            MultiOp::Create(create) => match create_op(create) {
+            MultiOp::Create(create) => match create_op(create, true) {
                 Ok((op, with_stat)) => (op, MultiShape::Create { with_stat }),
                 Err(error) => return Step::Answer(Reply::MultiFailed { operations, failed, error }),
             },
@@ -168,7 +166,8 @@ fn multi(ops: Vec<MultiOp>) -> Step {
     Step::Write(ZnodeRequest::Multi(carried), WriteShape::Multi(shapes))
 }
 
-fn create_op(request: CreateRequest) -> Result<(ZnodeOp, bool), ErrorCode> {
+/// Whether a znode is a container says the operation; in a multi the flags, as they say everything else.
+fn create_op(request: CreateRequest, in_multi: bool) -> Result<(ZnodeOp, bool), ErrorCode> {
     let CreateRequest { call, path, data, acl, flags } = request;
     let mode = CreateMode::from_flags(flags).ok_or(ErrorCode::BadArguments)?;
     let life = match (call, mode) {
@@ -178,7 +177,8 @@ fn create_op(request: CreateRequest) -> Result<(ZnodeOp, bool), ErrorCode> {
         }
         (CreateCall::CreateTtl { .. }, _) => return Err(ErrorCode::BadArguments),
         (_, mode) if mode.has_ttl() => return Err(ErrorCode::BadArguments),
-        (_, CreateMode::Container) => ZnodeLife::Container,
+        (CreateCall::CreateContainer, _) if !in_multi => ZnodeLife::Container,
+        (_, CreateMode::Container) if in_multi => ZnodeLife::Container,
         (_, mode) if mode.is_ephemeral() => ZnodeLife::Ephemeral,
         _ => ZnodeLife::Persistent,
     };
