@@ -1,9 +1,9 @@
 //! Chores of this repository: `cargo xtask --help`.
 //!
 //! `tidy` enforces our style, `measure` weighs the store and the server, `bench` compares the server with a peer,
-//! `differential` compares its answers with etcd's, `sim` and `zoo` run the simulator. The servers these start are
-//! real processes on loopback; they are ended, and their data removed, however this process ends (see
-//! `servers::cleanup`).
+//! `differential` compares its answers with etcd's, `differential-zookeeper` with ZooKeeper's, `sim` and `zoo` run the
+//! simulator. The servers these start are real processes on loopback; they are ended, and their data removed, however
+//! this process ends (see `servers::cleanup`).
 
 mod bench;
 mod client;
@@ -20,6 +20,7 @@ mod sim;
 mod table;
 mod tidy;
 mod workspace;
+mod zookeeper_differential;
 
 use std::future::Future;
 use std::process::ExitCode;
@@ -53,6 +54,8 @@ enum Chore {
     Bench(bench::Options),
     /// Send the same random requests to Tidelock and to a real etcd and compare all answers
     Differential(differential::Options),
+    /// Send the same random requests to Tidelock and to a real ZooKeeper and compare all that comes back
+    DifferentialZookeeper(zookeeper_differential::Options),
     /// Run whole simulated clusters under faults, each from one seed
     #[command(disable_help_flag = true)]
     Sim(sim::Passed),
@@ -70,6 +73,7 @@ fn main() -> ExitCode {
         Chore::Measure(measure::Measure::Snapshot(options)) => run(measure::snapshot::run(options)),
         Chore::Bench(options) => run(bench::run(options)),
         Chore::Differential(options) => run(differential::run(options)),
+        Chore::DifferentialZookeeper(options) => run(zookeeper_differential::run(options)),
         Chore::Sim(passed) => sim::run(&passed),
         Chore::Zoo(passed) => sim::zoo(&passed),
     };

@@ -184,7 +184,8 @@ fn create_op(request: CreateRequest, in_multi: bool) -> Result<(ZnodeOp, bool), 
     };
     let acl = acl.into_iter().map(acl_entry).collect();
     let create = CreateZnode { path, data, acl, life, sequential: mode.is_sequential() };
-    Ok((ZnodeOp::Create(create), call.is_answered_with_stat()))
+    let with_stat = call.is_answered_with_stat() || in_multi && mode == CreateMode::Container;
+    Ok((ZnodeOp::Create(create), with_stat))
 }
 
 fn acl_entry(acl: Acl) -> AclEntry {

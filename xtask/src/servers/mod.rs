@@ -7,7 +7,7 @@
 pub(crate) mod admin;
 pub(crate) mod cleanup;
 mod command_line;
-mod process;
+pub(crate) mod process;
 
 use std::net::{SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
@@ -194,7 +194,7 @@ impl Cluster {
 
 /// Addresses nobody listens on. All are held until the last is known, so that they differ; they are
 /// free again when the servers take them, and a server that loses that race says so and the run stops.
-fn free_addresses(count: usize) -> Result<Vec<SocketAddr>> {
+pub(crate) fn free_addresses(count: usize) -> Result<Vec<SocketAddr>> {
     let bind = || TcpListener::bind("127.0.0.1:0").and_then(|listener| Ok((listener.local_addr()?, listener)));
     let held: std::io::Result<Vec<_>> = (0..count).map(|_| bind()).collect();
     let held = held.map_err(|error| format!("looking for free ports: {error}"))?;

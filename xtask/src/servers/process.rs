@@ -12,14 +12,14 @@ use crate::Result;
 const LOG_LINES_SHOWN: usize = 20;
 
 /// A running server.
-pub(super) struct Server {
+pub(crate) struct Server {
     child: Child,
     log: PathBuf,
 }
 
 impl Server {
     /// Starts it; what it says is appended to `log`.
-    pub(super) fn start(mut command: Command, log: &Path) -> Result<Server> {
+    pub(crate) fn start(mut command: Command, log: &Path) -> Result<Server> {
         let failed = |what: &str, error: std::io::Error| format!("{what}: {error}");
         let file = OpenOptions::new().create(true).append(true).open(log);
         let file = file.map_err(|error| failed(&log.display().to_string(), error))?;
@@ -33,12 +33,12 @@ impl Server {
     }
 
     /// Its process id.
-    pub(super) fn pid(&self) -> u32 {
+    pub(crate) fn pid(&self) -> u32 {
         self.child.id()
     }
 
     /// Fails with the end of its log if it has ended.
-    pub(super) fn check_alive(&mut self) -> Result<()> {
+    pub(crate) fn check_alive(&mut self) -> Result<()> {
         match self.child.try_wait() {
             Ok(None) => Ok(()),
             Ok(Some(status)) => {
@@ -50,7 +50,7 @@ impl Server {
     }
 
     /// Ends it at once, as a crash would, and waits until it is gone.
-    pub(super) fn kill(&mut self) {
+    pub(crate) fn kill(&mut self) {
         // Both fail only if the process is gone already, which is what is wanted.
         let _ = self.child.kill();
         let _ = self.child.wait();

@@ -1,0 +1,414 @@
+//! The differences that are meant or ZooKeeper's own, each as narrow as it can be put, with the reason.
+//!
+//! A rule makes the two sides alike where its reason holds and leaves everything else as it is. It is tried only when
+//! they differ, and counted when all that were used made them equal. What a rule lets pass must be in
+//! `docs/compatibility/zookeeper.md`, or be a matter of chance in ZooKeeper that is told here.
+//!
+//! That a refused write takes a zxid with ZooKeeper and none with us needs no rule: zxids are compared by the
+//! operation that made them (see `masking.rs`).
+
+use std::collections::BTreeMap;
+
+use super::answer::{Field, Item, Value};
+use super::call::{Call, How};
+use super::observed::{ASKED, BEFORE, Observed};
+
+/// What was done: the request, or none where a session came back.
+pub(super) type Done<'a> = Option<&'a Call>;
+
+/// A difference with a reason.
+pub(super) struct Rule {
+    name: &'static str,
+    reason: &'static str,
+    /// Makes (ours, theirs) alike as far as the reason goes.
+    apply: fn(Done<'_>, &mut Observed, &mut Observed),
+}
+
+/// All that are no faults of ours.
+const RULES: [Rule; 11] = [
+    Rule {
+        name: "names in another order",
+        reason: "ZooKeeper lists children and ephemerals in the order of a hash table; ours are sorted",
+        apply: order_of_names,
+    },
+    Rule {
+        name: "whoAmI: in another order",
+        reason: "ZooKeeper keeps them in a hash table; ours come in the order they were proved in",
+        apply: order_of_identities,
+    },
+    Rule {
+        name: "getACL: whom an entry \"auth\" stood for, in another order",
+        reason: "ZooKeeper keeps them in a hash table; the order of entries gives and takes no rights",
+        apply: order_of_entries,
+    },
+    Rule {
+        name: "a session again: its connection before was not ended",
+        reason: "a race in ZooKeeper: the end of a still older one makes it forget which is the session's",
+        apply: forgotten_connection,
+    },
+    Rule {
+        name: "getAllChildrenNumber: of the empty path",
+        reason: "taken for the root on both sides; ZooKeeper counts the root itself, too",
+        apply: descendants_of_the_empty_path,
+    },
+    Rule {
+        name: "closeSession: which of its znodes goes first",
+        reason: "all at one zxid, with ZooKeeper in the order of a hash table",
+        apply: order_of_deletions,
+    },
+    Rule {
+        name: "header zxid of a reply that shows no state",
+        reason: "meant: what this connection was told; ZooKeeper tells the newest there is",
+        apply: header_of_plain_replies,
+    },
+    Rule {
+        name: "a multi that changes nothing takes no zxid",
+        reason: "meant: nothing was changed at it",
+        apply: multi_without_change,
+    },
+    Rule {
+        name: "an operation that does not exist",
+        reason: "meant: refused with -6, and the connection goes on",
+        apply: unknown_operation,
+    },
+    Rule {
+        name: "a wrong password",
+        reason: "meant: checked before anything is disturbed; ZooKeeper first ends the session's connection",
+        apply: wrong_password,
+    },
+    Rule {
+        name: "deleteContainer: refused",
+        reason: "meant: ZooKeeper deletes for whoever asks, whatever the list of rights says",
+        apply: deleted_container,
+    },
+];
+
+/// Faults of ours that are known and not yet mended. They fail a run like any difference; that they are told apart
+/// lets a run find what is behind them. An entry goes when its fault does.
+const OPEN: [Rule; 6] = [
+    Rule {
+        name: "setWatches: the zxid of its events",
+        reason: "ZooKeeper says -1: they are of no one change",
+        apply: zxid_of_restored_watches,
+    },
+    Rule {
+        name: "Stat of znodes that are there from the start",
+        reason: "ZooKeeper has 0 for their zxids and times",
+        apply: stat_of_system_znodes,
+    },
+    Rule {
+        name: "multi: a create that is no create",
+        reason: "ZooKeeper refuses unknown flags with -5 for the whole, and judges everything else in order",
+        apply: bad_create_in_multi,
+    },
+    Rule {
+        name: "setWatches: the empty path",
+        reason: "ZooKeeper takes it for the root",
+        apply: restored_watch_of_the_empty_path,
+    },
+    Rule {
+        name: "session again: another timeout",
+        reason: "ZooKeeper grants what is asked for now, ours what was granted first",
+        apply: renegotiated_timeout,
+    },
+    Rule {
+        name: "events of znodes that the watcher may not read",
+        reason: "ZooKeeper holds them back since 3.9.2",
+        apply: unreadable_events,
+    },
+];
+
+/// How often each rule was used.
+#[derive(Default)]
+pub(super) struct Hits(BTreeMap<&'static str, u64>);
+
+impl Hits {
+    /// Whether the rules explain all of a difference.
+    pub(super) fn explain(&mut self, done: Done<'_>, ours: &Observed, theirs: &Observed) -> bool {
+        let (mut ours, mut theirs) = (ours.clone(), theirs.clone());
+        let mut used = Vec::new();
+        for rule in RULES.iter().chain(&OPEN) {
+            let before = (ours.clone(), theirs.clone());
+            (rule.apply)(done, &mut ours, &mut theirs);
+            if before != (ours.clone(), theirs.clone()) {
+                used.push(rule.name);
+            }
+            if ours == theirs {
+                used.into_iter().for_each(|name| *self.0.entry(name).or_default() += 1);
+                return true;
+            }
+        }
+        false
+    }
+
+    /// How many differences were faults of ours that are known.
+    pub(super) fn open(&self) -> u64 {
+        OPEN.iter().filter_map(|rule| self.0.get(rule.name)).sum()
+    }
+
+    /// A line for each rule.
+    pub(super) fn text(&self) -> String {
+        self.lines(&RULES)
+    }
+
+    /// A line for each known fault.
+    pub(super) fn open_text(&self) -> String {
+        self.lines(&OPEN)
+    }
+
+    fn lines(&self, rules: &[Rule]) -> String {
+        let line = |rule: &Rule| {
+            let hits = self.0.get(rule.name).copied().unwrap_or(0);
+            format!("{hits:>9}  {} ({})\n", rule.name, rule.reason)
+        };
+        rules.iter().map(line).collect()
+    }
+}
+
+fn order_of_names(_: Done<'_>, ours: &mut Observed, theirs: &mut Observed) {
+    let (Some(Item::Reply { fields: ours, .. }), Some(Item::Reply { fields: theirs, .. })) =
+        (ours.reply_mut(), theirs.reply_mut())
+    else {
+        return;
+    };
+    for field in ours.iter_mut().chain(theirs) {
+        if let Value::Names(Some(names)) = &mut field.value {
+            names.sort();
+        }
+    }
+}
+
+fn order_of_identities(done: Done<'_>, ours: &mut Observed, theirs: &mut Observed) {
+    if done != Some(&Call::WhoAmI) {
+        return;
+    }
+    for side in [ours, theirs] {
+        if let Some(Item::Reply { fields, .. }) = side.reply_mut() {
+            let mut values: Vec<Value> = fields.iter().map(|field| field.value.clone()).collect();
+            values.sort_by_key(|value| format!("{value:?}"));
+            fields.iter_mut().zip(values).for_each(|(field, value)| field.value = value);
+        }
+    }
+}
+
+fn order_of_entries(done: Done<'_>, ours: &mut Observed, theirs: &mut Observed) {
+    if !matches!(done, Some(Call::GetAcl { .. })) {
+        return;
+    }
+    // One entry became several with the same rights, side by side; those may change places.
+    let rights = |field: &Field| match &field.value {
+        Value::Text(Some(entry)) => entry.split(':').next().map(ToString::to_string),
+        _ => None,
+    };
+    for side in [ours, theirs] {
+        let Some(Item::Reply { fields, .. }) = side.reply_mut() else { return };
+        for run in fields.chunk_by_mut(|one, next| rights(one).is_some() && rights(one) == rights(next)) {
+            let mut values: Vec<Value> = run.iter().map(|field| field.value.clone()).collect();
+            values.sort_by_key(|value| format!("{value:?}"));
+            run.iter_mut().zip(values).for_each(|(field, value)| field.value = value);
+        }
+    }
+}
+
+fn forgotten_connection(done: Done<'_>, ours: &mut Observed, theirs: &mut Observed) {
+    let before = |side: &Observed| side.0.get(BEFORE).cloned().unwrap_or_default();
+    if done.is_none() && before(ours) == [Item::Closed] && before(theirs) == [Item::Silence] {
+        theirs.0.insert(BEFORE.to_string(), before(ours));
+    }
+}
+
+fn descendants_of_the_empty_path(done: Done<'_>, ours: &mut Observed, _: &mut Observed) {
+    if matches!(done, Some(Call::AllChildren { path }) if path.is_empty())
+        && let Some(Item::Reply { fields, .. }) = ours.reply_mut()
+        && let Some(Field { value: Value::Number(count), .. }) = fields.first_mut()
+    {
+        *count += 1;
+    }
+}
+
+fn order_of_deletions(done: Done<'_>, ours: &mut Observed, theirs: &mut Observed) {
+    if done != Some(&Call::CloseSession) {
+        return;
+    }
+    for items in ours.0.values_mut().chain(theirs.0.values_mut()) {
+        // Events stand before replies, here as there; only events change places.
+        let events = items.iter().take_while(|item| matches!(item, Item::Event { .. })).count();
+        items[..events].sort_by_key(|item| format!("{item:?}"));
+    }
+}
+
+fn shows_no_state(call: &Call, error: i32) -> bool {
+    match call {
+        Call::Ping | Call::WhoAmI | Call::Check { .. } | Call::Raw { .. } => true,
+        // Refused before anybody looked at the tree.
+        Call::Create { .. } | Call::Multi(_) => error != 0,
+        _ => error == -5 || error == -8,
+    }
+}
+
+fn header_of_plain_replies(done: Done<'_>, ours: &mut Observed, theirs: &mut Observed) {
+    let (Some(call), Some(Item::Reply { error, zxid, .. }), Some(Item::Reply { zxid: their, .. })) =
+        (done, ours.reply_mut(), theirs.reply_mut())
+    else {
+        return;
+    };
+    if shows_no_state(call, *error) {
+        their.clone_from(zxid);
+    }
+}
+
+fn multi_without_change(done: Done<'_>, ours: &mut Observed, theirs: &mut Observed) {
+    let Some(Call::Multi(calls)) = done else { return };
+    if calls.iter().any(|call| !matches!(call, Call::Check { .. })) {
+        return;
+    }
+    for side in [ours, theirs] {
+        if let Some(Item::Reply { fields, .. }) = side.reply_mut() {
+            fields.retain(|field| field.name != "moved");
+        }
+    }
+}
+
+fn unknown_operation(done: Done<'_>, ours: &mut Observed, theirs: &mut Observed) {
+    let refused = matches!(ours.reply(), Some(Item::Reply { error: -6, .. }));
+    let Some(row) = theirs.0.get_mut(ASKED) else { return };
+    // A check exists only inside a multi.
+    if matches!(done, Some(Call::Raw { .. } | Call::Check { .. })) && refused && row.last() == Some(&Item::Closed) {
+        row.pop();
+    }
+}
+
+fn wrong_password(done: Done<'_>, ours: &mut Observed, theirs: &mut Observed) {
+    let refused = matches!(ours.0.get(ASKED).map(Vec::as_slice), Some([Item::Greeting { timeout: 0, .. }]));
+    if done.is_none()
+        && refused
+        && !ours.0.contains_key(BEFORE)
+        && theirs.0.get(BEFORE).is_some_and(|row| *row == [Item::Closed])
+    {
+        theirs.0.remove(BEFORE);
+    }
+}
+
+fn zxid_of_restored_watches(done: Done<'_>, ours: &mut Observed, theirs: &mut Observed) {
+    if !matches!(done, Some(Call::SetWatches { .. } | Call::SetWatches2 { .. })) {
+        return;
+    }
+    for item in ours.0.values_mut().chain(theirs.0.values_mut()).flatten() {
+        if let Item::Event { zxid, .. } = item {
+            *zxid = Value::Masked("-1".to_string());
+        }
+    }
+}
+
+fn unreadable_events(done: Done<'_>, ours: &mut Observed, theirs: &mut Observed) {
+    if !done.is_some_and(Call::writes) {
+        return;
+    }
+    for (row, items) in &mut ours.0 {
+        let mut expected = theirs.0.get(row).cloned().unwrap_or_default().into_iter().peekable();
+        items.retain(|item| expected.next_if_eq(item).is_some() || !matches!(item, Item::Event { .. }));
+    }
+    ours.0.retain(|_, items| !items.is_empty());
+}
+
+fn stat_of_system_znodes(done: Done<'_>, ours: &mut Observed, theirs: &mut Observed) {
+    // Their data looks as if it had changed since zxid 0.
+    let told = theirs.0.clone();
+    if let Some(Call::SetWatches { .. } | Call::SetWatches2 { .. }) = done
+        && let (Some(ours), Some(theirs)) = (ours.0.get_mut(ASKED), told.get(ASKED))
+    {
+        let system = |item: &Item| matches!(item, Item::Event { path: Some(path), .. } if path.len() < 2 || path.starts_with("/zookeeper"));
+        ours.retain(|item| !system(item) || theirs.contains(item));
+    }
+    let (Some(Item::Reply { fields: ours, .. }), Some(Item::Reply { fields: theirs, .. })) =
+        (ours.reply_mut(), theirs.reply_mut())
+    else {
+        return;
+    };
+    let zero = Value::Masked("0".to_string());
+    for (our, their) in ours.iter_mut().zip(theirs) {
+        let early = ["before", "about now"].iter().any(|name| our.value == Value::Masked((*name).to_string()));
+        if early && our.name == their.name && their.value == zero {
+            our.value = zero.clone();
+        }
+    }
+}
+
+fn bad_create_in_multi(done: Done<'_>, ours: &mut Observed, theirs: &mut Observed) {
+    let Some(Call::Multi(calls)) = done else { return };
+    let bad = |call: &Call| matches!(call, Call::Create { how, flags, .. } if matches!((how, flags), (How::Ttl(_), _) | (_, 5..=i32::MAX) | (_, i32::MIN..0)));
+    if calls.iter().any(bad) && !ours.succeeded() && !theirs.succeeded() {
+        ours.clone_from(theirs);
+    }
+}
+
+fn deleted_container(done: Done<'_>, ours: &mut Observed, theirs: &mut Observed) {
+    let Some(Call::DeleteContainer { .. }) = done else { return };
+    if matches!(ours.reply(), Some(Item::Reply { error: -6, .. }))
+        && let (Some(ours), Some(theirs @ Item::Reply { error: -101, .. })) = (ours.reply_mut(), theirs.reply())
+    {
+        ours.clone_from(theirs);
+    }
+}
+
+fn restored_watch_of_the_empty_path(done: Done<'_>, ours: &mut Observed, theirs: &mut Observed) {
+    if !matches!(done, Some(Call::SetWatches { .. } | Call::SetWatches2 { .. })) {
+        return;
+    }
+    for side in [ours, theirs] {
+        if let Some(row) = side.0.get_mut(ASKED) {
+            row.retain(|item| !matches!(item, Item::Event { path: Some(path), .. } if path.is_empty()));
+        }
+    }
+}
+
+fn renegotiated_timeout(done: Done<'_>, ours: &mut Observed, theirs: &mut Observed) {
+    if let (None, Some([Item::Greeting { timeout, .. }]), Some([Item::Greeting { timeout: their @ 1.., .. }])) =
+        (done, ours.0.get_mut(ASKED).map(Vec::as_mut_slice), theirs.0.get(ASKED).map(Vec::as_slice))
+        && *timeout > 0
+    {
+        *timeout = *their;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn reply(names: &[&str]) -> Observed {
+        let names = Value::Names(Some(names.iter().map(ToString::to_string).collect()));
+        let fields = vec![Field { name: "children".to_string(), value: names }];
+        let mut observed = Observed::default();
+        observed.add(ASKED, vec![Item::Reply { xid: 1, error: 0, zxid: Value::Masked("of 1".to_string()), fields }]);
+        observed
+    }
+
+    /// Too wide a rule would let a missing child pass.
+    #[test]
+    fn children_may_change_places_and_nothing_else() {
+        let call = Call::GetChildren { path: "/".to_string(), watch: false };
+        let explains = |one: &[&str], other: &[&str]| Hits::default().explain(Some(&call), &reply(one), &reply(other));
+        assert!(explains(&["a", "b"], &["b", "a"]));
+        assert!(!explains(&["a", "b"], &["a"]));
+        assert!(!explains(&["a", "b"], &["a", "c"]));
+    }
+
+    /// The order of events is what clients build on; only the end of a session leaves it open.
+    #[test]
+    fn events_may_change_places_only_when_a_session_ends() {
+        let event = |path: &str| Item::Event {
+            kind: 2,
+            state: 3,
+            path: Some(path.to_string()),
+            zxid: Value::Masked("of 2".to_string()),
+        };
+        let side = |paths: [&str; 2]| {
+            let mut observed = Observed::default();
+            observed.add("session 1", paths.iter().map(|path| event(path)).collect());
+            observed
+        };
+        let explains = |call: &Call| Hits::default().explain(Some(call), &side(["/a", "/b"]), &side(["/b", "/a"]));
+        assert!(explains(&Call::CloseSession));
+        assert!(!explains(&Call::Multi(Vec::new())));
+    }
+}
