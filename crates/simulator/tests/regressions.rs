@@ -24,6 +24,7 @@ const PINNED: &[(u64, &str, &str)] = &[
     (300_826, "", "judged before the end of a lease, decided in the last moment, had reached everybody"),
     (2_640_194_793, "", "the last of two members forgot that the other was removed, and waited for its vote (bug 33)"),
     (700_652, "", "an answer to a node's earlier life was taken for one to its next (bug 34)"),
+    (900_171, "", "a founder lost its disk before the cluster was founded, which nobody promised to survive"),
     (100_626, "", "a removed leader that lingered was ended by an assertion of the engine (bug 30)"),
 ];
 

@@ -42,6 +42,8 @@ impl World {
                 let all: Vec<NodeId> = self.machines.keys().copied().collect();
                 all.into_iter().for_each(|node| self.kill(node, down, keep));
             }
+            // A cluster is founded by all its founders (decision 0010): one that is lost before cannot be done without.
+            other if other.kind().destroys() && self.leaders.is_empty() => {}
             other => {
                 if let Some(node) = other.target().and_then(|target| self.find(target)) {
                     self.strike_one(node, other);
