@@ -25,8 +25,6 @@ pub struct FaceConfig {
     pub server_number: u64,
     /// How often containers and znodes with a time to live are looked at.
     pub reap_interval: Duration,
-    /// How long connections are given to take what was queued when the face stops.
-    pub drain: Duration,
 }
 
 impl Default for FaceConfig {
@@ -49,7 +47,6 @@ impl FaceConfig {
             words: Some(vec!["srvr".to_owned()]),
             server_number: 1,
             reap_interval: Duration::from_secs(60),
-            drain: Duration::from_secs(1),
         }
     }
 }

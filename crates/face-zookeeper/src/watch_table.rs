@@ -86,10 +86,9 @@ impl WatchTable {
         self.outboxes.values().for_each(|outbox| outbox.cut());
     }
 
-    /// How many connections, paths and watches there are.
-    pub(crate) fn totals(&self) -> (usize, usize, usize) {
-        let watches = self.by_connection.values().map(BTreeSet::len).sum();
-        (self.by_connection.len(), self.by_path.len(), watches)
+    /// How many paths are watched, and how many watches there are.
+    pub(crate) fn totals(&self) -> (usize, usize) {
+        (self.by_path.len(), self.by_connection.values().map(BTreeSet::len).sum())
     }
 
     /// Sets a watch that a read asked for; [`WatchTable::arm`] or [`WatchTable::drop_pending`] follows.

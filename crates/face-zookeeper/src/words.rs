@@ -100,7 +100,7 @@ impl Face {
 
     async fn monitor_text(&self) -> String {
         let status = self.coordinator.status();
-        let (_, paths, watches) = self.watches.with(|table, _| table.totals());
+        let (paths, watches) = self.watches.with(|table, _| table.totals());
         let (average, maximum) = self.counts.latency();
         let mut text = format!("zk_version\t{VERSION}\nzk_server_state\t{}\n", self.mode());
         let _ = writeln!(text, "zk_avg_latency\t{average:.1}");

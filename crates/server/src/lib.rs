@@ -16,6 +16,7 @@ mod config;
 mod dev;
 mod etcd_mode;
 mod failure;
+mod fate;
 mod identity;
 mod listeners;
 mod log_output;

@@ -21,22 +21,6 @@ pub(crate) enum Kind {
     Duration,
 }
 
-/// What becomes of a flag.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Fate {
-    /// It is a setting of ours.
-    Honoured,
-    /// Nothing; the text says why that does no harm.
-    NoEffect(&'static str),
-    /// The node does not start, unless the value asks for nothing.
-    Refused {
-        /// Values that ask for nothing.
-        harmless: &'static [&'static str],
-        /// What to do instead.
-        instead: &'static str,
-    },
-}
-
 /// One flag.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Flag {
@@ -45,7 +29,7 @@ pub(crate) struct Flag {
     pub(crate) fate: Fate,
 }
 
-use Fate::{Honoured, NoEffect};
+use crate::fate::Fate::{self, Honoured, NoEffect};
 use Kind::{Bool, Duration, Number, Text};
 
 const fn flag(name: &'static str, kind: Kind, fate: Fate) -> Flag {

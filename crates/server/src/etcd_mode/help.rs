@@ -4,7 +4,8 @@
 use std::fmt::Write as _;
 
 use super::environment::variable;
-use super::flags::{FLAGS, Fate, Kind};
+use super::flags::{FLAGS, Kind};
+use crate::fate::Fate;
 
 /// Printed after a command line that cannot be read.
 pub(crate) const USAGE: &str = "Usage:

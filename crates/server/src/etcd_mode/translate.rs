@@ -12,7 +12,8 @@ use std::time::Duration;
 use super::arguments::{Given, Source, Values, parse_bool};
 use super::duration;
 use super::environment::variable;
-use super::flags::{FEATURE_GATES, Fate, find};
+use super::flags::{FEATURE_GATES, find};
+use crate::fate::Fate;
 use crate::settings::Settings;
 
 const NAME_DEFAULT: &str = "default";

@@ -10,22 +10,6 @@
 //!
 //! To add one: a row here, in order, and, if it is honoured, a line in `translate`.
 
-/// What becomes of a key.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Fate {
-    /// It is a setting of ours.
-    Honoured,
-    /// Nothing; the text says why that does no harm.
-    NoEffect(&'static str),
-    /// The node does not start, unless the value asks for nothing.
-    Refused {
-        /// Values that ask for nothing, in small letters.
-        harmless: &'static [&'static str],
-        /// What to do instead.
-        instead: &'static str,
-    },
-}
-
 /// One key. A name that ends with a dot or an underscore stands for all keys that begin with it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Key {
@@ -33,7 +17,7 @@ pub(crate) struct Key {
     pub(crate) fate: Fate,
 }
 
-use Fate::{Honoured, NoEffect};
+use crate::fate::Fate::{self, Honoured, NoEffect};
 
 const fn key(name: &'static str, fate: Fate) -> Key {
     Key { name, fate }

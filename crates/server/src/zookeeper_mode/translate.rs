@@ -15,10 +15,11 @@ use std::time::Duration;
 
 use tidelock_model::limits::VALUE_BYTES_MAX;
 
-use super::keys::{Fate, find, nearest};
+use super::keys::{find, nearest};
 use super::properties::Entry;
 use super::servers::Server;
 use crate::config::ZookeeperDetails;
+use crate::fate::Fate;
 use crate::settings::Settings;
 
 /// ZooKeeper's own, for a file that does not say.
