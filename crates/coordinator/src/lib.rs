@@ -6,6 +6,7 @@
 
 mod copy;
 mod error;
+mod renewed;
 mod status;
 mod watch;
 
@@ -20,6 +21,7 @@ use tidelock_model::{
 
 pub use copy::{CopyError, CopyHead, StateCopy};
 pub use error::{MemberError, ProposeError, ReadError};
+pub use renewed::Renewed;
 pub use status::{PeerStatus, Role, Status};
 pub use watch::{Subscription, WatchClosed, WatchNotice, WatchRequest, WatcherId};
 
@@ -65,6 +67,21 @@ pub trait Coordinator: Send + Sync + 'static {
     /// Renews a lease at the leader. `None`: no such lease. An answer means the lease existed at a
     /// moment within this call (L4).
     fn keep_alive(&self, caller: Caller, lease: LeaseId) -> Answering<'_, Result<Option<LeaseInfo>, ReadError>>;
+
+    /// Renews many leases at the leader. An answer means that every lease it does not name existed at a moment
+    /// within this call and has its whole time to live again (L4). A node asks the leader once for all of them;
+    /// what is here is for whoever has no leader to ask.
+    fn renew_leases(&self, caller: Caller, leases: Vec<LeaseId>) -> Answering<'_, Result<Renewed, ReadError>> {
+        Box::pin(async move {
+            let mut renewed = Renewed::default();
+            for lease in leases {
+                if self.keep_alive(caller.clone(), lease).await?.is_none() {
+                    renewed.gone.push(lease);
+                }
+            }
+            Ok(renewed)
+        })
+    }
 
     /// What the leader knows of a lease, without renewing it. `None`: no such lease.
     fn lease_info(&self, caller: Caller, lease: LeaseId) -> Answering<'_, Result<Option<LeaseInfo>, ReadError>>;

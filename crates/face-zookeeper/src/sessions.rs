@@ -4,19 +4,17 @@
 //!   it; it is checked before anything is disturbed (S1).
 //! - A session goes on at one connection. Taking it over counts its generation up in the log; requests of older
 //!   connections are refused when they are carried out, and the older connection is closed.
-//! - Packets renew a session at the leader, never through the log: so many at a time, four times a tick. A renewal
-//!   that comes late lengthens the session's life, never shortens it (S2).
+//! - Packets renew a session at the leader, never through the log: all that were heard from since the last time in
+//!   one message, four times a tick. A renewal that comes late lengthens the session's life, never shortens it (S2).
 //! - A node that cannot reach the leader closes a client's connection before its session could have ended elsewhere:
 //!   nobody may believe to hold what somebody else got meanwhile (S4).
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use futures_util::StreamExt;
-use futures_util::stream;
 use ring::hmac;
 use tidelock_coordinator::{Coordinator, ProposeError};
 use tidelock_model::{Answer, AuthCommand, Caller, Command, LeaseId, Refusal, SessionAnswer, ZnodeCommand};
@@ -26,8 +24,6 @@ use crate::watch_table::ConnectionId;
 use crate::watches::SessionNews;
 use crate::wire::PASSWORD_LENGTH;
 
-/// Renewals under way at a time.
-const RENEWALS_AT_ONCE: usize = 256;
 /// Keeps these passwords apart from everything else that is made with the secret.
 const PASSWORD_LABEL: &[u8] = b"zookeeper session";
 
@@ -45,6 +41,10 @@ struct Held {
 }
 
 impl Held {
+    fn renewed_at(&self, asked: Instant) {
+        *self.renewed.lock().unwrap_or_else(PoisonError::into_inner) = asked;
+    }
+
     /// Whether the session may soon be over without this node hearing of it.
     fn is_in_doubt(&self) -> bool {
         let renewed = *self.renewed.lock().unwrap_or_else(PoisonError::into_inner);
@@ -192,19 +192,28 @@ impl Sessions {
                 let heard = |(_, held): &(&LeaseId, &Held)| held.heard.swap(false, Ordering::Relaxed);
                 all.iter().filter(heard).map(|(session, held)| (*session, held.clone())).collect()
             };
-            let renewing = stream::iter(heard).map(|(session, held)| self.renew_one(session, held, interval));
-            renewing.buffer_unordered(RENEWALS_AT_ONCE).collect::<()>().await;
+            if !heard.is_empty() {
+                self.renew_together(heard, interval).await;
+            }
         }
     }
 
-    async fn renew_one(&self, session: LeaseId, held: Held, patience: Duration) {
+    async fn renew_together(&self, heard: Vec<(LeaseId, Held)>, patience: Duration) {
         let asked = Instant::now();
-        match tokio::time::timeout(patience, self.coordinator.keep_alive(Caller::Internal, session)).await {
-            Ok(Ok(Some(_))) => *held.renewed.lock().unwrap_or_else(PoisonError::into_inner) = asked,
-            Ok(Ok(None)) => held.outbox.cut(),
-            Ok(Err(_)) | Err(_) if held.is_in_doubt() => held.outbox.cut(),
-            // What was heard still counts.
-            Ok(Err(_)) | Err(_) => held.heard.store(true, Ordering::Relaxed),
+        let sessions = heard.iter().map(|(session, _)| *session).collect();
+        let renewing = self.coordinator.renew_leases(Caller::Internal, sessions);
+        // `None`: nobody knows.
+        let answer = tokio::time::timeout(patience, renewing).await.ok().and_then(Result::ok);
+        let set = |leases: Vec<LeaseId>| leases.into_iter().collect::<BTreeSet<LeaseId>>();
+        let answer = answer.map(|renewed| (set(renewed.gone), set(renewed.ending)));
+        for (session, held) in heard {
+            match &answer {
+                Some((gone, _)) if gone.contains(&session) => held.outbox.cut(),
+                Some((_, ending)) if !ending.contains(&session) => held.renewed_at(asked),
+                _ if held.is_in_doubt() => held.outbox.cut(),
+                // What was heard still counts.
+                _ => held.heard.store(true, Ordering::Relaxed),
+            }
         }
     }
 

@@ -174,6 +174,11 @@ impl<D: Disk + Clone> ApplyWorker<D> {
                 self.applier.lease_calls(from, calls, &mut report);
                 self.report_leases(&report.lease_replies);
             }
+            Task::Renew { from, renewal } => {
+                if let Some(reply) = self.applier.renew(&renewal) {
+                    self.shared.consensus.push(Input::Renewed { to: from, reply });
+                }
+            }
             Task::Leading(term) => self.applier.leading(&self.shared.state.read(), term),
             Task::Install { index, term } => self.install(index, term),
         }

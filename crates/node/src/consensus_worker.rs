@@ -7,10 +7,10 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use bytes::Bytes;
-use tidelock_coordinator::{ProposeError, ReadError};
+use tidelock_coordinator::{ProposeError, ReadError, Renewed};
 use tidelock_journal::Disk;
 use tidelock_model::{HardState, NodeId, Term};
-use tidelock_replica::{CallFailure, Effects, Fatal, Input, Ready, Replica, Reply, Task};
+use tidelock_replica::{CallFailure, Effects, Fatal, Input, Ready, RenewalReply, Replica, Reply, Task};
 
 use crate::acquaintances::{Acquaintances, OTHER_DISK};
 use crate::clock::{Clock, Moment, Turn};
@@ -269,6 +269,10 @@ impl<D: Disk + Clone + 'static, L: Links> ConsensusWorker<D, L> {
             }
             Reply::LeaseFailed { token } => shared.leases.answer(token, Err(ReadError::Timeout { waited })),
             Reply::Lease(reply) => shared.leases.answer(reply.token, Ok(reply.info)),
+            Reply::RenewalFailed { token } => shared.renewals.answer(token, Err(ReadError::Timeout { waited })),
+            Reply::Renewed(RenewalReply { token, gone, ending }) => {
+                shared.renewals.answer(token, Ok(Renewed { gone, ending }));
+            }
             Reply::Members { token, result } => shared.member_calls.answer(token, result),
             Reply::Transferred { token, result } => shared.transfers.answer(token, result),
         }

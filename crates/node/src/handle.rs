@@ -8,15 +8,15 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use tidelock_coordinator::{
-    Answering, Consistency, Coordinator, CopyError, MemberError, PeerStatus, ProposeError, ReadError, Role, StateCopy,
-    Status, Subscription,
+    Answering, Consistency, Coordinator, CopyError, MemberError, PeerStatus, ProposeError, ReadError, Renewed, Role,
+    StateCopy, Status, Subscription,
 };
 use tidelock_model::limits::COMMAND_BYTES_MAX;
 use tidelock_model::{
     Auth, AuthRefusal, Caller, Command, Errand, LeaseId, LeaseInfo, LogIndex, Member, MemberChange, MemberRole, Need,
     NodeId, OpAnswer, Origin, Outcome, Proposal, Query, QueryAnswer, RangeOp, Refusal, RequestId, Revision, Term, Wire,
 };
-use tidelock_replica::{Call, Input, LeaseCall, MemberRefusal};
+use tidelock_replica::{Call, Input, LeaseCall, MemberRefusal, RENEWALS_MAX, Renewal};
 use tidelock_state::State;
 
 use crate::inbox::Refused;
@@ -31,6 +31,9 @@ const INPUTS_WAITING_MAX: usize = 200_000;
 /// Calls about leases that may wait at this node. Apart from the other limits, so that a flood of
 /// writes never keeps a lease from being renewed.
 const LEASE_CALLS_WAITING_MAX: usize = 100_000;
+/// Batches of renewals that may wait at this node. A face has one under way at a time; the rest are those whose
+/// callers went away while nobody led.
+const RENEWALS_WAITING_MAX: usize = 256;
 /// Changes of members that may wait at this node.
 const MEMBER_CALLS_WAITING_MAX: usize = 64;
 /// Keys read under one hold of the lock.
@@ -175,6 +178,30 @@ impl<L: Links> NodeHandle<L> {
         answer.await.unwrap_or(Err(ReadError::Stopping))
     }
 
+    async fn renew(&self, caller: Caller, mut leases: Vec<LeaseId>) -> Result<Renewed, ReadError> {
+        let shared = &self.shared;
+        let errands: Vec<Errand<'_>> = leases.iter().map(|id| Errand::KeepAlive(*id)).collect();
+        let needs = |needs: &mut Vec<Need<'_>>| errands.iter().for_each(|errand| errand.needs(needs));
+        self.authorise(&caller, needs).map_err(Refusal::from)?;
+        leases.sort_unstable();
+        let mut renewed = Renewed::default();
+        for batch in leases.chunks(RENEWALS_MAX) {
+            let overloaded = |waiting| ReadError::Overloaded { waiting };
+            let (token, answer) = shared.renewals.add(RENEWALS_WAITING_MAX).map_err(overloaded)?;
+            shared.measurements.renewed(batch.len());
+            let renewal = Renewal { token, leases: batch.to_vec() };
+            // Not bounded by the length of the queue, as other calls about leases are not.
+            shared.consensus.push(Input::Call(Call::Renew(renewal)));
+            if shared.is_stopped() {
+                return Err(ReadError::Stopping);
+            }
+            let mut answer = answer.await.unwrap_or(Err(ReadError::Stopping))?;
+            renewed.gone.append(&mut answer.gone);
+            renewed.ending.append(&mut answer.ending);
+        }
+        Ok(renewed)
+    }
+
     async fn until_stopped(&self) {
         let mut stopped = self.shared.stopped.subscribe();
         let _ = stopped.wait_for(Option::is_some).await;
@@ -240,6 +267,10 @@ impl<L: Links> Coordinator for NodeHandle<L> {
 
     fn keep_alive(&self, caller: Caller, lease: LeaseId) -> Answering<'_, Result<Option<LeaseInfo>, ReadError>> {
         Box::pin(self.lease_call(caller, lease, true))
+    }
+
+    fn renew_leases(&self, caller: Caller, leases: Vec<LeaseId>) -> Answering<'_, Result<Renewed, ReadError>> {
+        Box::pin(self.renew(caller, leases))
     }
 
     fn lease_info(&self, caller: Caller, lease: LeaseId) -> Answering<'_, Result<Option<LeaseInfo>, ReadError>> {

@@ -69,6 +69,8 @@ pub(crate) struct Measurements {
     transactions: AtomicU64,
     leases_granted: AtomicU64,
     leases_ended: AtomicU64,
+    renewal_batches: AtomicU64,
+    renewals_batched: AtomicU64,
     /// Taken once per read from a link, not per message.
     received: Mutex<BTreeMap<NodeId, u64>>,
 }
@@ -90,6 +92,10 @@ pub struct Measured {
     pub leases_granted: u64,
     /// Leases revoked or expired.
     pub leases_ended: u64,
+    /// Messages to the leader, or to itself, that renew many leases.
+    pub renewal_batches: u64,
+    /// Leases in them.
+    pub renewals_batched: u64,
     /// Bytes of messages written to each peer.
     pub sent: Vec<(NodeId, u64)>,
     /// Bytes of messages delivered from each peer.
@@ -104,6 +110,12 @@ impl Measurements {
         *self.received.lock().entry(from).or_default() += bytes as u64;
     }
 
+    /// Counts one batch of so many renewals.
+    pub(crate) fn renewed(&self, leases: usize) {
+        self.renewal_batches.fetch_add(1, Ordering::Relaxed);
+        self.renewals_batched.fetch_add(leases as u64, Ordering::Relaxed);
+    }
+
     /// What was measured here; what the links sent is theirs to add.
     pub(crate) fn read(&self) -> Measured {
         let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
@@ -115,6 +127,8 @@ impl Measurements {
             transactions: count(&self.transactions),
             leases_granted: count(&self.leases_granted),
             leases_ended: count(&self.leases_ended),
+            renewal_batches: count(&self.renewal_batches),
+            renewals_batched: count(&self.renewals_batched),
             sent: Vec::new(),
             received: self.received.lock().iter().map(|(peer, bytes)| (*peer, *bytes)).collect(),
             dropped: Vec::new(),

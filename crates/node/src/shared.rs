@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use parking_lot::{Mutex, RwLock};
-use tidelock_coordinator::{ProposeError, ReadError};
+use tidelock_coordinator::{ProposeError, ReadError, Renewed};
 use tidelock_model::{Auth, LeaseInfo, Member, Members, NodeId, Outcome, Revision};
 use tidelock_replica::watch_hub::WatchControl;
 use tidelock_replica::{Input, MemberRefusal, Ready, Standing, Task, consensus};
@@ -72,6 +72,7 @@ pub(crate) struct Shared {
     pub(crate) proposal_bytes: AtomicU64,
     pub(crate) reads: Waiters<Result<(), ReadError>>,
     pub(crate) leases: Waiters<Result<Option<LeaseInfo>, ReadError>>,
+    pub(crate) renewals: Waiters<Result<Renewed, ReadError>>,
     pub(crate) member_calls: Waiters<Result<Vec<Member>, MemberRefusal>>,
     pub(crate) transfers: Waiters<Result<(), MemberRefusal>>,
     pub(crate) term: AtomicU64,
@@ -156,6 +157,7 @@ impl Shared {
         self.proposals.clear();
         self.reads.clear();
         self.leases.clear();
+        self.renewals.clear();
         self.member_calls.clear();
         self.transfers.clear();
     }

@@ -280,6 +280,7 @@ fn share(config: &NodeConfig, identity: Identity, boot: u64, state: State) -> Sh
         proposal_bytes: AtomicU64::new(0),
         reads: Waiters::new(),
         leases: Waiters::numbered_from(boot),
+        renewals: Waiters::numbered_from(boot),
         member_calls: Waiters::numbered_from(boot),
         transfers: Waiters::numbered_from(boot),
         term: AtomicU64::new(0),

@@ -12,8 +12,8 @@ use bytes::Bytes;
 use tidelock_model::{Batch, Caller, Command, LeaseExpiry, LogIndex, NodeId, Origin, Outcome, Proposal, Term, Wire};
 use tidelock_state::{Effects, LeaseChange, State};
 
-use crate::effects::{Committed, LeaseCall, LeaseReply};
-use crate::lease_clock::{LeaseClock, Look};
+use crate::effects::{Committed, LeaseCall, LeaseReply, Renewal, RenewalReply};
+use crate::lease_clock::{LeaseClock, Look, Renewing};
 use crate::watch_hub::WatchHub;
 
 /// How often members compare the digests of their states, in log entries.
@@ -182,6 +182,20 @@ impl Applier {
                 report.lease_replies.push((from, LeaseReply { token: call.token, info }));
             }
         }
+    }
+
+    /// Renews many leases. Who does not lead (any more) gives no answer; the batch is sent again.
+    pub fn renew(&mut self, renewal: &Renewal) -> Option<RenewalReply> {
+        self.clock.leading()?;
+        let mut reply = RenewalReply { token: renewal.token, gone: Vec::new(), ending: Vec::new() };
+        for lease in &renewal.leases {
+            match self.clock.renew(*lease) {
+                Renewing::Renewed => {}
+                Renewing::Ending => reply.ending.push(*lease),
+                Renewing::Gone => reply.gone.push(*lease),
+            }
+        }
+        Some(reply)
     }
 
     /// Time passes; to be told before what happened in it is carried out. See [`LeaseClock::advance`].

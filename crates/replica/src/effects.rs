@@ -1,6 +1,8 @@
 //! What goes into a replica and what it wants done. Plain data: whoever runs the replica (the node's
 //! threads, or a simulator) performs the effects and reports back.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
 use tidelock_model::{LeaseId, LeaseInfo, LogIndex, LogTime, Member, MemberChange, Members, NodeId, Term};
 
@@ -77,6 +79,8 @@ pub enum Call {
     Read(Token),
     /// Look at a lease on the leader, and renew it if asked to.
     Lease(LeaseCall),
+    /// Renew many leases on the leader.
+    Renew(Renewal),
     /// Change the members.
     ChangeMembers {
         /// Who waits.
@@ -102,6 +106,26 @@ pub struct LeaseCall {
     pub id: LeaseId,
     /// Whether to renew it.
     pub renew: bool,
+}
+
+/// A wish to renew many leases, for the leader.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Renewal {
+    /// Who waits.
+    pub token: Token,
+    /// Which leases, ascending; no more than [`crate::RENEWALS_MAX`].
+    pub leases: Vec<LeaseId>,
+}
+
+/// The answer to a [`Renewal`]: all leases that are not named were renewed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RenewalReply {
+    /// Who waits.
+    pub token: Token,
+    /// Those that do not exist (any more), ascending.
+    pub gone: Vec<LeaseId>,
+    /// Those whose end was proposed and is not decided, ascending: neither renewed nor over.
+    pub ending: Vec<LeaseId>,
 }
 
 /// An answer about a lease.
@@ -154,6 +178,13 @@ pub enum Input {
         to: NodeId,
         /// The answers.
         replies: Vec<LeaseReply>,
+    },
+    /// The lease clock's answer to a batch of renewals.
+    Renewed {
+        /// Whose batch.
+        to: NodeId,
+        /// The answer.
+        reply: RenewalReply,
     },
     /// The state's digest after `index`, to be compared with the other members'.
     Digest {
@@ -235,6 +266,13 @@ pub enum Task {
         /// What.
         calls: Vec<LeaseCall>,
     },
+    /// Renew these leases; as above.
+    Renew {
+        /// Who asked; this node itself or a follower.
+        from: NodeId,
+        /// What.
+        renewal: Arc<Renewal>,
+    },
     /// This node began to lead in that term, or stopped leading.
     Leading(Option<Term>),
     /// Replace the state with the snapshot received for this index.
@@ -279,6 +317,13 @@ pub enum Reply {
     },
     /// A lease call answered by the leader.
     Lease(LeaseReply),
+    /// A batch of renewals got no answer in time.
+    RenewalFailed {
+        /// Who waits.
+        token: Token,
+    },
+    /// A batch of renewals answered by the leader.
+    Renewed(RenewalReply),
     /// A change of members was carried out or refused.
     Members {
         /// Who waits.

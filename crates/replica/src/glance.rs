@@ -32,6 +32,7 @@ pub fn describe(frame: &Bytes) -> String {
         Ok(PeerMessage::Forward(proposals)) => format!("{} proposals for the leader", proposals.len()),
         Ok(PeerMessage::LeaseCalls(calls)) => format!("{} calls about leases", calls.len()),
         Ok(PeerMessage::LeaseReplies(replies)) => format!("{} answers about leases", replies.len()),
+        Ok(PeerMessage::Renewal(renewal)) => format!("{} leases to renew", renewal.leases.len()),
         Ok(other) => format!("{other:?}"),
         Err(error) => format!("malformed: {error}"),
     }

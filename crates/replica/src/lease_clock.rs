@@ -66,6 +66,17 @@ pub enum Look {
     Later,
 }
 
+/// What became of a lease that was to be renewed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Renewing {
+    /// It has its whole time to live again.
+    Renewed,
+    /// Its end was proposed; only the log knows.
+    Ending,
+    /// It does not exist.
+    Gone,
+}
+
 impl LeaseClock {
     /// Begins to lead: every lease gets its full time to live from now.
     ///
@@ -133,6 +144,16 @@ impl LeaseClock {
             granted_ttl_s: timer.ttl_s,
             remaining_ms: timer.deadline_us.saturating_sub(self.now_us) / 1000,
         }))
+    }
+
+    /// Renews a lease among many, without anybody waiting for its end. Only while leading.
+    pub fn renew(&mut self, id: LeaseId) -> Renewing {
+        let Some(timer) = self.timers.get_mut(&id) else { return Renewing::Gone };
+        if timer.ending && !tidelock_model::planted!(EndingLeaseRenewed) {
+            return Renewing::Ending;
+        }
+        timer.deadline_us = self.now_us.saturating_add(u64::from(timer.ttl_s) * 1_000_000);
+        Renewing::Renewed
     }
 
     /// Time passes: `elapsed` since the last call, of which at most `believed` counts. What is beyond that
@@ -231,6 +252,20 @@ mod tests {
         assert_eq!(clock.call(NodeId(2), keep_alive()), Look::Later);
         assert_eq!(clock.end(LEASE), [(NodeId(2), keep_alive())]);
         assert_eq!(clock.call(ME, keep_alive()), Look::Known(None));
+    }
+
+    /// L1: a batch counts from when it arrives, so a late one lengthens a life; and it must neither call a lease
+    /// that is ending alive (L4) nor bring one back.
+    #[test]
+    fn l1_a_batch_renews_from_when_it_arrives_and_only_what_is_alive() {
+        let mut clock = leading(2);
+        assert_eq!(tick(&mut clock, 1_999, 2_000), []);
+        assert_eq!((clock.renew(LEASE), clock.renew(LeaseId(8))), (Renewing::Renewed, Renewing::Gone));
+        assert_eq!(tick(&mut clock, 1_999, 2_000), []);
+        assert_eq!(tick(&mut clock, 1, 2_000), expiry());
+        assert_eq!(clock.renew(LEASE), Renewing::Ending);
+        clock.end(LEASE);
+        assert_eq!(clock.renew(LEASE), Renewing::Gone);
     }
 
     #[test]

@@ -19,14 +19,16 @@ mod member_calls;
 mod peer_message;
 mod proposals;
 mod read_barrier;
+mod renewals;
 mod replica;
 pub mod watch_hub;
 
 pub use applier::{Applier, DIGEST_EVERY, Observer, Report, expiry_proposal};
 pub use consensus::{PeerFault, Ready, Role, Start};
 pub use effects::{
-    Call, CallFailure, Committed, Effects, Fatal, Input, LeaseCall, LeaseReply, MemberRefusal, Reply, Standing, Task,
-    Token,
+    Call, CallFailure, Committed, Effects, Fatal, Input, LeaseCall, LeaseReply, MemberRefusal, Renewal, RenewalReply,
+    Reply, Standing, Task, Token,
 };
 pub use lease_clock::LeaseClock;
+pub use renewals::RENEWALS_MAX;
 pub use replica::{Replica, Settings, carries_entries};

@@ -7,7 +7,8 @@ use tidelock_model::{
     DecodeError, LeaseId, LeaseInfo, LogIndex, Member, MemberChange, NodeId, Reader, Wire, put_bytes, put_varint,
 };
 
-use crate::effects::{LeaseCall, LeaseReply, MemberRefusal, Token};
+use crate::effects::{LeaseCall, LeaseReply, MemberRefusal, Renewal, RenewalReply, Token};
+use crate::renewals::{put_leases, read_leases};
 
 /// Most items in one frame; the sender splits, the receiver refuses.
 pub(crate) const ITEMS_MAX: usize = 4096;
@@ -44,6 +45,8 @@ pub(crate) enum PeerMessage {
     Space {
         full: bool,
     },
+    Renewal(Renewal),
+    Renewed(RenewalReply),
 }
 
 impl PeerMessage {
@@ -123,6 +126,17 @@ impl PeerMessage {
                 out.extend_from_slice(&digest.to_le_bytes());
             }
             PeerMessage::Space { full } => out.extend_from_slice(&[10, u8::from(*full)]),
+            PeerMessage::Renewal(renewal) => {
+                out.push(11);
+                put_varint(&mut out, renewal.token);
+                put_leases(&mut out, &renewal.leases);
+            }
+            PeerMessage::Renewed(reply) => {
+                out.push(12);
+                put_varint(&mut out, reply.token);
+                put_leases(&mut out, &reply.gone);
+                put_leases(&mut out, &reply.ending);
+            }
         }
         out.into()
     }
@@ -158,6 +172,12 @@ impl PeerMessage {
                 PeerMessage::Digest { index, digest: u128::from_le_bytes(digest) }
             }
             10 => PeerMessage::Space { full: input.flag()? },
+            11 => PeerMessage::Renewal(Renewal { token: input.varint()?, leases: read_leases(&mut input)? }),
+            12 => PeerMessage::Renewed(RenewalReply {
+                token: input.varint()?,
+                gone: read_leases(&mut input)?,
+                ending: read_leases(&mut input)?,
+            }),
             tag => return Err(DecodeError::UnknownTag { what: "peer message", tag }),
         };
         input.finish()?;
@@ -259,6 +279,8 @@ mod tests {
             PeerMessage::Transferred { token: 1, result: Ok(()) },
             PeerMessage::Digest { index: LogIndex(3), digest: u128::MAX - 1 },
             PeerMessage::Space { full: true },
+            PeerMessage::Renewal(Renewal { token: 9, leases: vec![LeaseId(i64::MIN), LeaseId(-1), LeaseId(i64::MAX)] }),
+            PeerMessage::Renewed(RenewalReply { token: 9, gone: vec![LeaseId(3)], ending: vec![] }),
         ];
         messages
             .extend(refusals.into_iter().map(|refusal| PeerMessage::Transferred { token: 1, result: Err(refusal) }));

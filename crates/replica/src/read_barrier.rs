@@ -9,11 +9,12 @@
 //! leading when it was given (L4).
 
 use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
 
 use tidelock_model::{LogIndex, NodeId};
 
 use crate::consensus::{ReadContext, ReadContexts};
-use crate::effects::{LeaseCall, Token};
+use crate::effects::{LeaseCall, Renewal, Token};
 
 /// Rounds under way. One would make a read wait for the round before it; many would ask the cluster
 /// about every single read.
@@ -21,10 +22,11 @@ const ROUNDS_MAX: usize = 2;
 /// Ticks without an answer before a round is asked again.
 const RETRY_TICKS: u64 = 3;
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Waiter {
     Read(Token),
     Lease { from: NodeId, call: LeaseCall },
+    Renewal { from: NodeId, renewal: Arc<Renewal> },
 }
 
 struct Round {
@@ -121,7 +123,7 @@ impl ReadBarrier {
         let mut keep = |(waiter, since): &(Waiter, u64)| {
             let keep = tick.saturating_sub(*since) <= timeout;
             if !keep {
-                given_up.push(*waiter);
+                given_up.push(waiter.clone());
             }
             keep
         };

@@ -7,6 +7,7 @@
 //! -> agreed on -> `Task::Apply` on every node -> answered by the node it came in at.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use bytes::Bytes;
 use tidelock_model::limits::BATCH_COMMANDS_MAX;
@@ -21,6 +22,7 @@ use crate::member_calls::MemberCalls;
 use crate::peer_message::{ITEMS_MAX, PeerMessage};
 use crate::proposals::Proposals;
 use crate::read_barrier::{ReadBarrier, Waiter};
+use crate::renewals::Renewals;
 
 /// Bytes of proposals packed into one entry. Large enough that packing pays, small enough that a
 /// follower is not sent one huge frame.
@@ -56,7 +58,8 @@ pub struct Replica {
     proposals: Proposals,
     /// Proposals other nodes sent here, and the lease clock's, to be packed into entries.
     inbox: Vec<Bytes>,
-    barrier: ReadBarrier,
+    pub(crate) barrier: ReadBarrier,
+    pub(crate) renewals: Renewals,
     lease_waits: BTreeMap<Token, LeaseWait>,
     digests: Digests,
     /// Members whose disks are full.
@@ -90,6 +93,7 @@ impl Replica {
             proposals: Proposals::new(timeout),
             inbox: Vec::new(),
             barrier: ReadBarrier::new(contexts, timeout),
+            renewals: Renewals::default(),
             lease_waits: BTreeMap::new(),
             digests: Digests::default(),
             full: BTreeSet::new(),
@@ -118,6 +122,7 @@ impl Replica {
                 }
             }
             Input::LeaseReplies { to, replies } => self.lease_replies(to, replies),
+            Input::Renewed { to, reply } => self.renewed(to, reply),
             Input::Digest { index, digest } => self.own_digest(index, digest),
             Input::Fetched { fetch, entries } => self.consensus.entries_fetched(fetch, entries),
             Input::Trimmed { first_index } => self.consensus.trimmed(first_index),
@@ -133,6 +138,7 @@ impl Replica {
                 self.consensus.unreachable(peer);
                 self.proposals.link_down(peer);
                 self.lease_waits.values_mut().for_each(|wait| wait.sent = None);
+                self.renewals.send_again();
             }
             Input::Introduced => self.consensus.introduce(),
             Input::StepDown => self.step_down(),
@@ -144,6 +150,7 @@ impl Replica {
         self.notice_leader();
         self.send_proposals();
         self.send_lease_calls();
+        self.send_renewals();
         if self.consensus.leader().is_some()
             && let Some(context) = self.barrier.begin(self.tick)
         {
@@ -196,6 +203,7 @@ impl Replica {
             Call::Lease(call) => {
                 self.lease_waits.insert(call.token, LeaseWait { call, since: self.tick, sent: None });
             }
+            Call::Renew(renewal) => self.renewals.add(renewal, self.tick),
             Call::ChangeMembers { token, change } => self.change_members(token, change),
             Call::Transfer { token, to } => self.transfer(token, to),
         }
@@ -216,6 +224,10 @@ impl Replica {
                     self.barrier.add(Waiter::Lease { from, call }, self.tick);
                 }
             }
+            PeerMessage::Renewal(renewal) => {
+                self.barrier.add(Waiter::Renewal { from, renewal: Arc::new(renewal) }, self.tick);
+            }
+            PeerMessage::Renewed(reply) => self.renewed(self.settings.node, reply),
             PeerMessage::LeaseReplies(replies) => self.lease_replies(self.settings.node, replies),
             PeerMessage::ChangeMembers { token, change } => self.change_members_for(from, token, &change),
             PeerMessage::MembersChanged { token, result } => self.members_changed(token, result),
@@ -259,6 +271,7 @@ impl Replica {
             self.consensus.read_index(context);
         }
         self.tick_lease_waits();
+        self.renewals.tick(self.tick, self.settings.timeout_ticks, &mut self.effects.replies);
         self.tick_member_calls();
     }
 
@@ -294,6 +307,7 @@ impl Replica {
         }
         self.proposals.resend_to(leader, term);
         self.lease_waits.values_mut().for_each(|wait| wait.sent = None);
+        self.renewals.send_again();
         if leader.is_some() {
             for context in self.barrier.retry(self.tick, true) {
                 self.consensus.read_index(context);
@@ -439,7 +453,10 @@ impl Replica {
                 Waiter::Read(token) => reads.push(token),
                 // Only a leader may answer; a follower's wait is asked again at the new one.
                 Waiter::Lease { from, call } if self.consensus.is_leader() => calls.entry(from).or_default().push(call),
-                Waiter::Lease { .. } => {}
+                Waiter::Renewal { from, renewal } if self.consensus.is_leader() => {
+                    self.effects.tasks.push(Task::Renew { from, renewal });
+                }
+                Waiter::Lease { .. } | Waiter::Renewal { .. } => {}
             }
         }
         if !reads.is_empty() {

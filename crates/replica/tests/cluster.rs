@@ -14,8 +14,8 @@ use tidelock_model::{
 };
 use tidelock_replica::consensus::Consensus;
 use tidelock_replica::{
-    Applier, Call, Effects, Fatal, Input, LeaseCall, MemberRefusal, Replica, Reply, Report, Settings, Start, Task,
-    expiry_proposal,
+    Applier, Call, Effects, Fatal, Input, LeaseCall, MemberRefusal, Renewal, Replica, Reply, Report, Settings, Start,
+    Task, expiry_proposal,
 };
 use tidelock_state::State;
 
@@ -186,6 +186,10 @@ fn perform(id: NodeId, node: &mut Node, effects: Effects, wire: &mut VecDeque<(N
             }
             Task::ReadsReady(tokens) => node.fresh.extend(tokens),
             Task::LeaseCalls { from, calls } => node.applier.lease_calls(from, calls, &mut report),
+            Task::Renew { from, renewal } => {
+                let reply = node.applier.renew(&renewal).expect("whoever is given this leads");
+                node.replica.step(Input::Renewed { to: from, reply });
+            }
             Task::Leading(term) => node.applier.leading(&node.state, term),
             Task::Install { .. } => panic!("no snapshots here"),
         }
@@ -209,6 +213,38 @@ fn put(name: &str) -> Command {
         lease: PutLease::Set(LeaseId::NONE),
         want_previous: false,
     }))
+}
+
+/// L1: ten thousand sessions of a follower must cost the cluster a few messages, not ten thousand, and nothing in
+/// the log; and they live as long as they are renewed.
+#[test]
+fn l1_ten_thousand_leases_are_renewed_by_one_message_and_no_entry() {
+    let mut cluster = Cluster::founded(&[1, 2, 3]);
+    let leader = cluster.elect();
+    let follower = cluster.follower();
+    let leases: Vec<LeaseId> = (1..=10_000).map(LeaseId).collect();
+    for lease in &leases {
+        cluster.propose(leader, lease.0 as u64, Command::LeaseGrant { id: *lease, ttl_s: 2 });
+    }
+    cluster.settle();
+    let applied = cluster.nodes[&follower].state.applied();
+    for token in 0..4 {
+        cluster.tick(15);
+        let mut asked = leases.clone();
+        asked.push(LeaseId(77_777));
+        cluster.step(follower, Input::Call(Call::Renew(Renewal { token, leases: asked })));
+        let mut messages = 0;
+        while let Some((from, to, bytes)) = cluster.wire.pop_front() {
+            messages += 1;
+            cluster.step(to, Input::Frame { from, bytes });
+        }
+        // The batch, the round that says who leads, the answer.
+        assert!(messages <= 6, "{messages} messages");
+        let Some(Reply::Renewed(reply)) = cluster.nodes[&follower].replies.last() else { panic!("no answer") };
+        assert_eq!((reply.token, &reply.gone, &reply.ending), (token, &vec![LeaseId(77_777)], &vec![]));
+    }
+    let state = &cluster.nodes[&follower].state;
+    assert_eq!((state.lease_count(), state.applied()), (10_000, applied), "all live on, and the log has not grown");
 }
 
 #[test]

@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::time::Duration;
 
 use tidelock_coordinator::{
-    Answering, Consistency, Coordinator, CopyError, MemberError, ProposeError, ReadError, StateCopy, Status,
+    Answering, Consistency, Coordinator, CopyError, MemberError, ProposeError, ReadError, Renewed, StateCopy, Status,
     Subscription,
 };
 use tidelock_model::{
@@ -203,6 +203,10 @@ impl Coordinator for Guarded {
 
     fn keep_alive(&self, caller: Caller, lease: LeaseId) -> Answering<'_, Result<Option<LeaseInfo>, ReadError>> {
         self.inner.keep_alive(caller, lease)
+    }
+
+    fn renew_leases(&self, caller: Caller, leases: Vec<LeaseId>) -> Answering<'_, Result<Renewed, ReadError>> {
+        self.inner.renew_leases(caller, leases)
     }
 
     fn lease_info(&self, caller: Caller, lease: LeaseId) -> Answering<'_, Result<Option<LeaseInfo>, ReadError>> {

@@ -107,6 +107,8 @@ fn store(out: &mut String, seen: &Seen<'_>) {
     for (name, help, value) in [
         ("etcd_debugging_lease_granted_total", "Leases granted.", measured.leases_granted),
         ("etcd_debugging_lease_revoked_total", "Leases revoked or expired.", measured.leases_ended),
+        ("tidelock_renewal_batches_total", "Messages that renew many leases at once.", measured.renewal_batches),
+        ("tidelock_renewals_batched_total", "Leases in those messages.", measured.renewals_batched),
     ] {
         one(out, name, "counter", help, value);
     }
