@@ -23,6 +23,8 @@ pub struct FaceConfig {
     pub words: Option<Vec<String>>,
     /// This server's number (`myid`).
     pub server_number: u64,
+    /// Whether persistent watches that are given back are told what they missed; ZooKeeper does not do so.
+    pub replay_watches: bool,
     /// How often containers and znodes with a time to live are looked at.
     pub reap_interval: Duration,
 }
@@ -46,6 +48,7 @@ impl FaceConfig {
             super_digest: None,
             words: Some(vec!["srvr".to_owned()]),
             server_number: 1,
+            replay_watches: false,
             reap_interval: Duration::from_secs(60),
         }
     }

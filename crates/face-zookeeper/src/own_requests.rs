@@ -7,7 +7,7 @@ use tidelock_model::{Caller, Command, Identity, Revision, ZnodeCommand, ZnodeErr
 use crate::connection::{Connection, Ended};
 use crate::credentials::{Proof, prove};
 use crate::watch_table::WatchKind;
-use crate::watches::{Early, Wish};
+use crate::watches::{Early, Replay, Unfinished, Wish};
 use crate::wire::{AddWatchMode, AuthId, ErrorCode, EventKind, RemovedWatch, Reply, Request, WatchedPaths};
 
 impl Connection {
@@ -69,6 +69,10 @@ impl Connection {
             .collect();
         let watches = &self.face.watches;
         watches.begin(self.id, once.iter().map(|(wish, _)| wish));
+        // Who has seen nothing has missed nothing.
+        if self.face.config.replay_watches && !staying.is_empty() && seen > Revision::default() {
+            return self.replay_watches(xid, seen, &once, &staying).await;
+        }
         watches.with(|table, _| staying.iter().for_each(|wish| table.add(self.id, wish.kind, &wish.path)));
         let reads: Vec<ZnodeRead> = once.iter().map(|(wish, _)| ZnodeRead::Glance(wish.path.clone())).collect();
         loop {
@@ -78,6 +82,31 @@ impl Connection {
                 Ok(()) => return Ok(()),
                 Err(Early::Behind) => watches.told_up_to(at).await,
                 Err(Early::Overtaken) => {}
+            }
+        }
+    }
+
+    /// The same, with everything told that happened meanwhile.
+    async fn replay_watches(
+        &self,
+        xid: i32,
+        seen: Revision,
+        once: &[(Wish, Had)],
+        staying: &[Wish],
+    ) -> Result<(), Ended> {
+        let wishes = once.iter().map(|(wish, _)| wish).chain(staying);
+        let reads: Vec<ZnodeRead> = wishes.clone().map(|wish| ZnodeRead::Glance(wish.path.clone())).collect();
+        let mut replay = Replay::begin(&self.face.watches, self.id, &self.outbox, wishes);
+        replay.catch_up(&*self.face.coordinator, seen).await.map_err(|_| Ended)?;
+        loop {
+            let (at, found) = self.look(reads.clone(), Consistency::Local).await?;
+            let (found_once, found_staying) = found.split_at(once.len().min(found.len()));
+            let fired = once.iter().zip(found_once).map(|((wish, had), found)| (wish, had.missed(found, seen)));
+            let exists = staying.iter().zip(found_staying).map(|(wish, found)| (wish, found.is_ok()));
+            match replay.finish(at, (xid, &Reply::Empty), fired, exists) {
+                Ok(()) => return Ok(()),
+                Err(Unfinished::Behind) => self.face.watches.told_up_to(at).await,
+                Err(Unfinished::TooSlow) => return Err(Ended),
             }
         }
     }

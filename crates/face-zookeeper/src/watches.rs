@@ -4,8 +4,13 @@
 //! up to which revision everything was told. A reply that shows revision R waits for that: so the event of a change
 //! leaves before any reply that shows it, on every connection, with reads made in parallel.
 //!
+//! What changed while a client was away is told by `replay`, if that is wanted.
+//!
 //! The same task learns from the sessions' own records that a session ended or went on elsewhere.
 
+mod replay;
+
+use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tidelock_coordinator::{Coordinator, Subscription, WatchNotice, WatchRequest, WatcherId};
@@ -15,6 +20,9 @@ use tokio::sync::Notify;
 use crate::outbox::{Outbox, Overtaken};
 use crate::watch_table::{Change, ConnectionId, WatchKind, WatchTable};
 use crate::wire::{EventKind, Reply};
+
+use replay::HeldBack;
+pub(crate) use replay::{Replay, Unfinished};
 
 const WATCHER: WatcherId = WatcherId(1);
 
@@ -53,11 +61,13 @@ struct Inner {
     table: WatchTable,
     /// Up to here every change was told.
     told: Revision,
+    /// What waits for clients that are told of earlier changes first.
+    held_back: HashMap<ConnectionId, HeldBack>,
 }
 
 impl Watches {
     pub(crate) fn new(coordinator: &dyn Coordinator) -> Watches {
-        let inner = Inner { table: WatchTable::default(), told: Revision::default() };
+        let inner = Inner { table: WatchTable::default(), told: Revision::default(), held_back: HashMap::new() };
         let subscription = Mutex::new(coordinator.subscribe());
         Watches { inner: Mutex::new(inner), subscription, moved: Notify::new() }
     }
@@ -193,6 +203,7 @@ impl Watches {
 
 impl Inner {
     fn tell(&mut self, event: &Event, sessions: &dyn SessionNews) {
+        self.held_back.values_mut().for_each(|held| held.add(event));
         let at = event.record.meta().modified;
         match ZnodeEvent::of(event) {
             Some(ZnodeEvent::Created(path)) => self.table.tell(at, Change::Created, &path),

@@ -147,6 +147,7 @@ impl Query {
             Query::Members | Query::Alarms => needs.push(Need::User),
             // Judged by the lists on the znodes: see `ZnodeCommand::needs`.
             Query::Znodes(_) => needs.push(Need::Nothing),
+            Query::History(_) => needs.push(Need::Admin),
             Query::Auth(AuthQuery::Status) => needs.push(Need::Nothing),
             Query::Auth(AuthQuery::Everything) => needs.push(Need::Admin),
             Query::Auth(AuthQuery::User(user)) => needs.push(Need::Be(user)),

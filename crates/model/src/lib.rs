@@ -11,6 +11,7 @@ mod auth;
 mod codec;
 mod command;
 mod event;
+mod history;
 mod ids;
 mod intervals;
 mod key;
@@ -34,6 +35,7 @@ pub use command::{
     RangeOp, RevisionBounds, Sort, SortBy, Txn,
 };
 pub use event::{Event, EventKind};
+pub use history::{History, HistoryOf, HistoryQuery, KeyVersion, VersionKind};
 pub use ids::{ClusterId, LeaseId, LogIndex, LogTime, NodeId, Revision, Term};
 pub use intervals::Intervals;
 pub use key::{Key, KeyRange, Space};

@@ -33,6 +33,11 @@ pub const ROLE_PERMISSIONS_MAX: usize = 10_000;
 /// Longest hash of a password.
 pub const PASSWORD_HASH_BYTES_MAX: usize = 512;
 
+/// Most versions of a key told at a time.
+pub const HISTORY_VERSIONS_MAX: usize = 1000;
+/// Bytes of data told with them, all together: as JSON at its worst six times as many.
+pub const HISTORY_BYTES_MAX: usize = 1024 * 1024;
+
 /// Longest member name or URL, and most URLs a member may have.
 pub const MEMBER_TEXT_BYTES_MAX: usize = 4096;
 /// Most URLs a member may have.

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use crate::{
-    Alarm, Auth, AuthQuery, Key, KeyRange, KeyValue, LeaseId, Member, Op, OpAnswer, RangeOp, Revision, ZnodeError,
-    ZnodeFound, ZnodeQuery,
+    Alarm, Auth, AuthQuery, History, HistoryQuery, Key, KeyRange, KeyValue, LeaseId, Member, Op, OpAnswer, RangeOp,
+    Revision, ZnodeError, ZnodeFound, ZnodeQuery,
 };
 
 /// A read.
@@ -30,6 +30,8 @@ pub enum Query {
     Auth(AuthQuery),
     /// Znodes, all of them at one revision.
     Znodes(ZnodeQuery),
+    /// The versions of one key or znode. For administrators: of a znode, the lists of rights are not asked.
+    History(HistoryQuery),
 }
 
 /// What a [`Query::Page`] asks for.
@@ -105,6 +107,13 @@ pub enum QueryAnswer {
         revision: Revision,
         /// What each read found, or why it may not be told.
         found: Vec<Result<ZnodeFound, ZnodeError>>,
+    },
+    /// To [`Query::History`].
+    History {
+        /// The store's revision when the read was made.
+        revision: Revision,
+        /// What was found.
+        history: History,
     },
 }
 

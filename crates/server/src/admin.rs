@@ -9,6 +9,7 @@
 //! POST   /v1/members           {"peer_address", "name"?, "learner"?}: add one
 //! POST   /v1/members/ID/promote, DELETE /v1/members/ID
 //! POST   /v1/leadership        {"to": ID}
+//! POST   /v1/history          {"znode": "/path"} or {"key": "name"}: its versions
 //! POST   /v1/snapshot          answers once a snapshot of this node's state is durable
 //! ```
 //!
@@ -70,6 +71,7 @@ pub(crate) fn router(admin: Admin) -> Router {
         .route("/v1/members/{id}/promote", post(promote_member))
         .route("/v1/leadership", post(transfer_leadership))
         .route("/v1/snapshot", post(take_snapshot))
+        .route("/v1/history", post(crate::admin_history::history))
         .fallback(no_such_route)
         .layer(middleware::from_fn(refuse_other_origins))
         .layer(DefaultBodyLimit::max(BODY_BYTES_MAX))
@@ -87,14 +89,14 @@ pub(crate) fn metrics_router(admin: Admin) -> Router {
 }
 
 /// An answer that is not a success.
-struct Refused(StatusCode, ErrorReport);
+pub(crate) struct Refused(StatusCode, ErrorReport);
 
 impl Refused {
     fn new(status: StatusCode, code: &str, error: impl Into<String>, hint: impl Into<String>) -> Refused {
         Refused(status, ErrorReport { error: error.into(), hint: hint.into(), code: code.into() })
     }
 
-    fn bad_request(error: impl Into<String>, hint: impl Into<String>) -> Refused {
+    pub(crate) fn bad_request(error: impl Into<String>, hint: impl Into<String>) -> Refused {
         Refused::new(StatusCode::BAD_REQUEST, "bad-request", error, hint)
     }
 }
@@ -152,7 +154,8 @@ fn is_same_origin(headers: &HeaderMap) -> bool {
 }
 
 async fn no_such_route() -> Refused {
-    let hint = "there are /health /readyz /livez /metrics /v1/status /v1/members /v1/leadership and /v1/snapshot";
+    let hint =
+        "there are /health /readyz /livez /metrics /v1/status /v1/members /v1/leadership /v1/snapshot and /v1/history";
     Refused::new(StatusCode::NOT_FOUND, "no-such-route", "there is nothing at this path", hint)
 }
 
@@ -266,7 +269,7 @@ fn node_id(text: &str) -> Result<NodeId, Refused> {
     })
 }
 
-fn parse<T: DeserializeOwned>(body: &[u8], hint: &str) -> Result<T, Refused> {
+pub(crate) fn parse<T: DeserializeOwned>(body: &[u8], hint: &str) -> Result<T, Refused> {
     serde_json::from_slice(body)
         .map_err(|error| Refused::bad_request(format!("the body cannot be understood: {error}"), hint))
 }

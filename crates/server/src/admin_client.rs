@@ -13,6 +13,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
 use crate::admin_api::{AddMember, ErrorReport, MemberAdded, MemberList, StatusReport, TransferLeadership};
+use crate::admin_history::{AskHistory, HistoryReport};
 use crate::config::check_host_port;
 
 /// How long to wait for a connection.
@@ -117,6 +118,11 @@ pub(crate) async fn remove_member(url: &AdminUrl, id: &str) -> Result<MemberList
 /// `POST /v1/leadership`.
 pub(crate) async fn transfer_leadership(url: &AdminUrl, to: &str) -> Result<MemberList, CallError> {
     call(url, "POST", "/v1/leadership", Some(&TransferLeadership { to: to.to_owned() })).await
+}
+
+/// `POST /v1/history`.
+pub(crate) async fn history(url: &AdminUrl, request: &AskHistory) -> Result<HistoryReport, CallError> {
+    call(url, "POST", "/v1/history", Some(request)).await
 }
 
 /// Whether the node says it can serve.

@@ -2,6 +2,7 @@
 //! [`crate::commands`], [`crate::wiring`] and [`crate::dev`].
 
 mod certs;
+mod history;
 mod snapshot;
 
 use std::path::PathBuf;
@@ -11,6 +12,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use crate::settings::Settings;
 
 pub(crate) use certs::{CertsAction, CertsArgs, CertsInitArgs};
+pub(crate) use history::HistoryArgs;
 pub(crate) use snapshot::{RestoreArgs, SnapshotAction, SnapshotArgs};
 
 /// Tidelock: one coordination service that etcd clients use unmodified.
@@ -65,6 +67,8 @@ pub(crate) enum Command {
     Del(DelArgs),
     /// Print changes of keys as they happen
     Watch(WatchArgs),
+    /// Show what a key or a znode was, version by version
+    History(HistoryArgs),
     /// Do several things at once, if conditions hold
     Txn(TxnArgs),
     /// Grant, renew and end leases

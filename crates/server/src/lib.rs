@@ -8,6 +8,7 @@ mod added;
 mod admin;
 mod admin_api;
 mod admin_client;
+mod admin_history;
 mod announce;
 mod auto_compaction;
 mod cli;

@@ -305,6 +305,19 @@ pub(crate) struct Settings {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) zookeeper_tick_ms: Option<u64>,
 
+    /// Tell persistent watches of ZooKeeper's clients what they missed while disconnected, which ZooKeeper does not
+    #[arg(
+        long,
+        env = "TIDELOCK_ZOOKEEPER_REPLAY_WATCHES",
+        value_name = "BOOL",
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "true",
+        help_heading = "Limits"
+    )]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) zookeeper_replay_watches: Option<bool>,
+
     /// Largest request taken from a client [default: 1572864]
     #[arg(long, env = "TIDELOCK_MAX_REQUEST_BYTES", value_name = "BYTES", help_heading = "Limits")]
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -449,6 +462,7 @@ impl Settings {
             ping_timeout_ms: self.ping_timeout_ms.or(below.ping_timeout_ms),
             progress_notify_ms: self.progress_notify_ms.or(below.progress_notify_ms),
             zookeeper_tick_ms: self.zookeeper_tick_ms.or(below.zookeeper_tick_ms),
+            zookeeper_replay_watches: self.zookeeper_replay_watches.or(below.zookeeper_replay_watches),
             max_request_bytes: self.max_request_bytes.or(below.max_request_bytes),
             max_txn_ops: self.max_txn_ops.or(below.max_txn_ops),
             max_proposals_waiting: self.max_proposals_waiting.or(below.max_proposals_waiting),
@@ -524,6 +538,7 @@ mod tests {
         for name in names {
             let value = match name.as_str() {
                 "insecure" | "client-cert-auth" | "peer-client-cert-auth" | "auto-tls" | "peer-auto-tls" => "true",
+                "zookeeper-replay-watches" => "true",
                 "client-listen" | "advertise-client-urls" | "initial-cluster" | "join" | "cipher-suites" => "['x']",
                 _ if name.contains("-allowed-") => "['x']",
                 "metrics-listen" | "log-outputs" => "['x']",

@@ -357,6 +357,7 @@ fn zookeeper_face_config(zookeeper: &Zookeeper) -> ZookeeperFaceConfig {
         super_digest: details.super_digest.clone(),
         words,
         server_number: details.server_number.unwrap_or(defaults.server_number),
+        replay_watches: zookeeper.replay_watches,
         ..defaults
     }
 }

@@ -180,7 +180,8 @@ impl Keyspace {
         self.held_before(key, position).filter(|item| !item.record.is_tombstone())
     }
 
-    fn held_before(&self, key: &Key, position: Position) -> Option<&KeyValue> {
+    /// The version of `key` in `past` before `position`, deletions included.
+    pub(crate) fn held_before(&self, key: &Key, position: Position) -> Option<&KeyValue> {
         self.past.predecessor((key, position)).filter(|item| item.key == *key)
     }
 

@@ -34,6 +34,7 @@ mod snapshot;
 mod testing;
 mod tree;
 mod txn;
+mod versions;
 mod znodes;
 
 use std::sync::Arc;

@@ -54,6 +54,7 @@ impl State {
             }
             Query::Auth(_) => QueryAnswer::Auth { revision, auth: Arc::clone(&self.auth) },
             Query::Znodes(query) => QueryAnswer::Znodes { revision, found: self.read_znodes(query) },
+            Query::History(query) => QueryAnswer::History { revision, history: self.read_history(query) },
             Query::Alarms => QueryAnswer::Alarms { revision, alarms: self.alarms.iter().collect() },
         })
     }

@@ -116,8 +116,12 @@ impl<O: Order> Tree<O> {
         let mut node = &self.root;
         loop {
             match node {
-                Node::Leaf(items) => return before + items.partition_point(|item| O::compare(item, probe).is_lt()),
+                Node::Leaf(items) => {
+                    steps::add(items.len());
+                    return before + items.partition_point(|item| O::compare(item, probe).is_lt());
+                }
                 Node::Branch(branch) => {
+                    steps::add(branch.children.len());
                     let at = branch.child_for(probe);
                     before += branch.children[..at].iter().map(|child| child.count).sum::<usize>();
                     node = &branch.children[at].node;
@@ -461,6 +465,7 @@ impl<'a, O: Order> Iterator for Iter<'a, O> {
     fn next(&mut self) -> Option<&'a O::Item> {
         loop {
             if let Some(item) = self.leaf.next() {
+                steps::add(1);
                 return Some(item);
             }
             let branch = self.branches.last_mut()?;
@@ -471,6 +476,29 @@ impl<'a, O: Order> Iterator for Iter<'a, O> {
                 }
             }
         }
+    }
+}
+
+/// Counts, in tests, how many elements were looked at: what must take the logarithm of a size can then be held to it.
+pub(crate) mod steps {
+    #[cfg(test)]
+    thread_local! {
+        static TAKEN: std::cell::Cell<usize> = const { std::cell::Cell::new(0) };
+    }
+
+    /// At most so many elements are looked at.
+    #[cfg_attr(not(test), inline(always))]
+    pub(super) fn add(_elements: usize) {
+        #[cfg(test)]
+        TAKEN.set(TAKEN.get() + _elements);
+    }
+
+    /// Those of `work`, on this thread.
+    #[cfg(test)]
+    pub(crate) fn of<T>(work: impl FnOnce() -> T) -> (usize, T) {
+        let before = TAKEN.get();
+        let done = work();
+        (TAKEN.get() - before, done)
     }
 }
 

@@ -42,10 +42,34 @@ mod sessions;
 #[cfg(test)]
 mod testing;
 
-use tidelock_model::{Answer, Refusal, ZnodeCommand};
+use bytes::Bytes;
+use tidelock_model::{Answer, Key, Record, Refusal, ZnodeCommand};
 
 use crate::State;
 use crate::apply::Effects;
+
+/// What one write of a znode made it.
+pub(crate) struct WrittenZnode {
+    /// As ZooKeeper counts.
+    pub(crate) version: i32,
+    pub(crate) modified_ms: u64,
+    pub(crate) data: Option<Bytes>,
+}
+
+/// The key of a znode; nothing for what cannot be a path.
+pub(crate) fn key_of(path: &str) -> Option<Key> {
+    paths::node_key(path).filter(|_| paths::check(path).is_ok())
+}
+
+/// What the record of a [`key_of`] a znode says.
+pub(crate) fn written(record: &Record) -> WrittenZnode {
+    let znode = record::Znode::read(record);
+    WrittenZnode {
+        version: znode.shown_version(),
+        modified_ms: znode.modified_ms,
+        data: record::Znode::read_data(record),
+    }
+}
 
 impl State {
     pub(crate) fn change_znodes(&mut self, command: ZnodeCommand, effects: &mut Effects) -> Result<Answer, Refusal> {

@@ -3,6 +3,7 @@
 
 mod certs;
 mod connection;
+mod history;
 mod kv;
 mod lease;
 mod member;
@@ -35,6 +36,7 @@ pub(crate) fn run(command: Command) -> Result<(), Failure> {
             Command::Lease(args) => Box::pin(lease::lease(&args)).await,
             Command::Member(args) => Box::pin(member::member(&args)).await,
             Command::Snapshot(args) => Box::pin(snapshot::snapshot(&args)).await,
+            Command::History(args) => Box::pin(history::history(&args)).await,
             Command::Status(args) => Box::pin(status::status(&args)).await,
             Command::Certs(args) => certs::certs(&args),
             Command::Serve(_) | Command::Etcd { .. } | Command::Dev(_) => {

@@ -18,6 +18,8 @@ pub(crate) struct Zookeeper {
     pub(crate) listen: Option<Listen>,
     /// The unit of session timeouts.
     pub(crate) tick: Duration,
+    /// Whether persistent watches are told what they missed.
+    pub(crate) replay_watches: bool,
     pub(crate) details: ZookeeperDetails,
 }
 
@@ -51,7 +53,12 @@ impl Checks {
         let given = settings.zookeeper_listen.as_deref().filter(|text| *text != "none");
         let listen = given.map(|text| self.listen("zookeeper-listen", Some(text), ZOOKEEPER_LISTEN_DEFAULT));
         let tick = self.within("zookeeper-tick-ms", settings.zookeeper_tick_ms, TICK_MS_DEFAULT, 10, 600_000);
-        Zookeeper { listen, tick: Duration::from_millis(tick), details: ZookeeperDetails::default() }
+        Zookeeper {
+            listen,
+            tick: Duration::from_millis(tick),
+            replay_watches: settings.zookeeper_replay_watches == Some(true),
+            details: ZookeeperDetails::default(),
+        }
     }
 }
 

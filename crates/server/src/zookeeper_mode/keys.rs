@@ -180,6 +180,7 @@ pub(crate) const KEYS: &[Key] = &[
     key("tcpKeepAlive", NoEffect(OWN_TRANSPORT)),
     key("throttled_op_wait_time", NoEffect(NO_LIMIT_NEEDED)),
     key("tickTime", Honoured),
+    key("tidelock.replayPersistentWatches", Honoured),
     key("traceFile", NoEffect("requests are not recorded")),
     key("txnLogSizeLimitInKb", NoEffect(NO_LOG_FILES)),
     key("watchManagerName", NoEffect(NO_WATCH_TUNING)),

@@ -198,6 +198,7 @@ impl<'a> Translation<'a> {
             initial_cluster: Some(founders).filter(|founders: &Vec<String>| !founders.is_empty()),
             zookeeper_listen: clients.as_ref().map(|clients| format!("{}:{}", clients.host, clients.port)),
             zookeeper_tick_ms: Some(self.number("tickTime").unwrap_or(TICK_MS_DEFAULT)),
+            zookeeper_replay_watches: self.truth("tidelock.replayPersistentWatches"),
             auto_compaction_mode: Some("periodic".into()),
             auto_compaction_retention: Some(HISTORY_KEPT.into()),
             ..Settings::default()

@@ -24,6 +24,8 @@ pub struct Client {
     pub zxid: i64,
     /// Events that came before the answers that were asked for: kind and path.
     pub events: VecDeque<(i32, String)>,
+    /// The zxids in the headers of all events so far.
+    pub event_zxids: Vec<i64>,
 }
 
 /// The figures of a znode.
@@ -66,6 +68,7 @@ impl Client {
             timeout_ms,
             zxid: seen,
             events: VecDeque::new(),
+            event_zxids: Vec::new(),
         };
         let mut greeting = Packet::default();
         greeting.int(0).long(seen).int(timeout_ms).long(session).buffer(Some(password)).byte(0);
@@ -124,6 +127,7 @@ impl Client {
             let kind = fields.int();
             fields.int();
             self.events.push_back((kind, fields.text()));
+            self.event_zxids.push(zxid);
         }
         Ok((xid, error, fields))
     }

@@ -71,3 +71,40 @@ impl State {
         paths.filter(|path| path.starts_with(prefix)).collect()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::Machine;
+    use crate::tree::steps;
+    use crate::znodes::testing::create;
+
+    /// getAllChildrenNumber walks the whole tree in ZooKeeper, and a large one stalls the server for everybody. Here
+    /// the index counts: a hundred times as many znodes may cost one or two levels more of it, and nothing else.
+    #[test]
+    fn counting_all_descendants_takes_the_logarithm_of_their_number() {
+        const LEVEL: usize = 64;
+        let (mut machine, mut created) = (Machine::new(), 0);
+        let client = machine.open_session();
+        machine.one(&client, create("/t")).unwrap();
+        let mut taken = Vec::new();
+        for size in [1_000, 10_000, 100_000] {
+            while created < size {
+                // A level of parents, each with what is below it.
+                let parent = format!("/t/{created}");
+                let below = (0..999).map(|child| create(&format!("{parent}/{child}")));
+                machine.multi(&client, std::iter::once(create(&parent)).chain(below).collect()).unwrap();
+                created += 1000;
+            }
+            let count = || machine.look(&client, ZnodeRead::Descendants("/t".into()));
+            let (steps, found) = steps::of(count);
+            assert_eq!(found, Ok(ZnodeFound::Count(size as u64)));
+            taken.push(steps);
+        }
+        // Two ranges, two ends each.
+        assert!(taken[2] <= taken[0] + 2 * 4 * LEVEL, "{taken:?}");
+        assert!(taken[2] < 2_000, "{taken:?}: far from a hundred thousand");
+        let (steps, _) = steps::of(|| machine.look(&client, ZnodeRead::Children("/t".into())));
+        assert!(steps >= 100, "what walks is counted as walking: {steps}");
+    }
+}
