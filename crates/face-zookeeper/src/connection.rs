@@ -174,7 +174,10 @@ async fn greet(
     };
     let password = face.sessions.password(session.session).await?;
     let id = ConnectionId(CONNECTIONS.fetch_add(1, Ordering::Relaxed));
-    face.watches.with(|table, _| table.connect(id, Arc::clone(outbox)));
+    face.watches.with(|table, told| {
+        table.connect(id, Arc::clone(outbox));
+        outbox.begin_at(told);
+    });
     let heard = face.sessions.hold(&session, id, outbox, asked);
     let response = ConnectResponse {
         timeout_ms: i32::try_from(session.timeout_ms).unwrap_or(i32::MAX),

@@ -84,6 +84,12 @@ impl Outbox {
         self.added(queue);
     }
 
+    /// A new connection: even its first replies that show nothing, such as those to pings, tell where the store is.
+    pub(crate) fn begin_at(&self, told: Revision) {
+        let mut queue = self.lock();
+        queue.last_told = queue.last_told.max(told);
+    }
+
     /// Queues a reply that shows no state.
     pub(crate) fn plain(&self, xid: i32, reply: &Reply) {
         self.outcome(xid, Revision::default(), reply);
@@ -206,6 +212,17 @@ mod tests {
         outbox.event(Revision(5), EventKind::NodeCreated, "/a");
         assert!(reply(&outbox, 4).is_err());
         reply(&outbox, 5).unwrap();
+    }
+
+    /// A client takes the zxid of a ping's answer for what it has seen: it must not be less than it saw before it
+    /// came back.
+    #[tokio::test]
+    async fn the_first_answer_of_a_connection_tells_where_the_store_is() {
+        let outbox = Outbox::default();
+        outbox.begin_at(Revision(1 << 33));
+        outbox.plain(-2, &Reply::Empty);
+        let bytes = outbox.next(Vec::new()).await.unwrap();
+        assert_eq!(bytes[8..16], (1i64 << 33).to_be_bytes());
     }
 
     /// A client that takes nothing must not fill our memory with its events.

@@ -145,6 +145,14 @@ impl Client {
         self.receive().is_err_and(|error| error.kind() != io::ErrorKind::WouldBlock)
     }
 
+    /// Whether the server ends the connection when this is sent, be it before all of it was.
+    pub fn is_turned_away(&mut self, opcode: i32, body: impl FnOnce(&mut Packet)) -> bool {
+        let mut packet = Packet::default();
+        packet.int(self.next_xid).int(opcode);
+        body(&mut packet);
+        self.send(&packet).is_err() || self.is_closed_by_server()
+    }
+
     pub fn create(&mut self, path: &str, data: &[u8], flags: i32) -> Result<String, Refused> {
         let xid = self.ask_create(path, data, flags);
         self.answer(xid).map(|mut fields| fields.text())
@@ -255,8 +263,7 @@ pub struct Fields(Vec<u8>);
 
 impl Fields {
     fn take(&mut self, count: usize) -> Vec<u8> {
-        let rest = self.0.split_off(count);
-        std::mem::replace(&mut self.0, rest)
+        self.0.drain(..count).collect()
     }
 
     pub fn int(&mut self) -> i32 {
