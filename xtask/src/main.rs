@@ -7,6 +7,7 @@
 
 mod bench;
 mod client;
+mod differences;
 mod differential;
 mod environment;
 mod fill;

@@ -170,12 +170,13 @@ async fn greet(
     let session = if request.session_id == 0 {
         face.sessions.open(timeout).await?
     } else {
-        face.sessions.attach(LeaseId(request.session_id), &request.password).await?
+        face.sessions.attach(LeaseId(request.session_id), &request.password, timeout).await?
     };
     let password = face.sessions.password(session.session).await?;
     let id = ConnectionId(CONNECTIONS.fetch_add(1, Ordering::Relaxed));
+    let identities = vec![Identity { scheme: "ip".to_owned(), id: address.to_string() }];
     face.watches.with(|table, told| {
-        table.connect(id, Arc::clone(outbox));
+        table.connect(id, Arc::clone(outbox), identities.clone());
         outbox.begin_at(told);
     });
     let heard = face.sessions.hold(&session, id, outbox, asked);
@@ -186,7 +187,6 @@ async fn greet(
         read_only: request.read_only.map(|_| false),
     };
     outbox.raw(|out| response.write(out));
-    let identities = vec![Identity { scheme: "ip".to_owned(), id: address.to_string() }];
     Ok(Connection { face: Arc::clone(face), id, outbox: Arc::clone(outbox), session, identities, heard })
 }
 

@@ -17,6 +17,9 @@ const UNSENT_PAUSE: usize = 4 << 20;
 /// Unsent bytes that end the connection. Above the largest reply a store without oversized values can give.
 const UNSENT_MAX: usize = 64 << 20;
 
+/// In the header of an event that belongs to no one change.
+const NO_ZXID: i64 = -1;
+
 /// The queue of one connection.
 #[derive(Default)]
 pub(crate) struct Outbox {
@@ -113,10 +116,19 @@ impl Outbox {
 
     /// Queues an event of the change made at `at`.
     pub(crate) fn event(&self, at: Revision, kind: EventKind, path: &str) {
+        self.add_event(at, zxid(at), kind, path);
+    }
+
+    /// Queues an event that tells what was missed by `at`, of which it is not known when it happened.
+    pub(crate) fn missed_event(&self, at: Revision, kind: EventKind, path: &str) {
+        self.add_event(at, NO_ZXID, kind, path);
+    }
+
+    fn add_event(&self, at: Revision, zxid: i64, kind: EventKind, path: &str) {
         let mut queue = self.lock();
         queue.last_event = queue.last_event.max(at);
         queue.last_told = queue.last_told.max(at);
-        write_event(&mut queue.bytes, zxid(at), kind, KeeperState::SyncConnected, path);
+        write_event(&mut queue.bytes, zxid, kind, KeeperState::SyncConnected, path);
         queue.packets += 1;
         self.added(queue);
     }

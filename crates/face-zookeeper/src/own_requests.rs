@@ -6,6 +6,7 @@ use tidelock_model::{Caller, Command, Identity, Revision, ZnodeCommand, ZnodeErr
 
 use crate::connection::{Connection, Ended};
 use crate::credentials::{Proof, prove};
+use crate::translate::read_path;
 use crate::watch_table::WatchKind;
 use crate::watches::{Early, Replay, Unfinished, Wish};
 use crate::wire::{AddWatchMode, AuthId, ErrorCode, EventKind, RemovedWatch, Reply, Request, WatchedPaths};
@@ -74,7 +75,8 @@ impl Connection {
             return self.replay_watches(xid, seen, &once, &staying).await;
         }
         watches.with(|table, _| staying.iter().for_each(|wish| table.add(self.id, wish.kind, &wish.path)));
-        let reads: Vec<ZnodeRead> = once.iter().map(|(wish, _)| ZnodeRead::Glance(wish.path.clone())).collect();
+        let reads: Vec<ZnodeRead> =
+            once.iter().map(|(wish, _)| ZnodeRead::Glance(read_path(wish.path.clone()))).collect();
         loop {
             let (at, found) = self.look(reads.clone(), Consistency::Local).await?;
             let fired = once.iter().zip(&found).map(|((wish, had), found)| (wish, had.missed(found, seen)));
@@ -96,7 +98,7 @@ impl Connection {
     ) -> Result<(), Ended> {
         let wishes = once.iter().map(|(wish, _)| wish).chain(staying);
         let reads: Vec<ZnodeRead> = wishes.clone().map(|wish| ZnodeRead::Glance(wish.path.clone())).collect();
-        let mut replay = Replay::begin(&self.face.watches, self.id, &self.outbox, wishes);
+        let mut replay = Replay::begin(&self.face.watches, self.id, &self.outbox, self.identities.clone(), wishes);
         replay.catch_up(&*self.face.coordinator, seen).await.map_err(|_| Ended)?;
         loop {
             let (at, found) = self.look(reads.clone(), Consistency::Local).await?;
@@ -140,6 +142,7 @@ impl Connection {
                         self.identities.push(identity);
                     }
                 }
+                self.face.watches.with(|table, _| table.identify(self.id, &self.identities));
                 self.outbox.without_zxid(xid, &Reply::Empty);
                 Ok(())
             }

@@ -68,6 +68,10 @@ pub(crate) enum NoSession {
     Unavailable,
 }
 
+fn milliseconds(timeout: Duration) -> u32 {
+    u32::try_from(timeout.as_millis()).unwrap_or(u32::MAX)
+}
+
 impl Sessions {
     pub(crate) fn new(coordinator: Arc<dyn Coordinator>) -> Sessions {
         Sessions { coordinator, held: Mutex::default(), by_address: Mutex::default() }
@@ -75,12 +79,16 @@ impl Sessions {
 
     /// Opens a new session.
     pub(crate) async fn open(&self, timeout: Duration) -> Result<SessionAnswer, NoSession> {
-        let timeout_ms = u32::try_from(timeout.as_millis()).unwrap_or(u32::MAX);
-        self.propose(ZnodeCommand::OpenSession { timeout_ms }).await
+        self.propose(ZnodeCommand::OpenSession { timeout_ms: milliseconds(timeout) }).await
     }
 
-    /// Takes a session over for a new connection.
-    pub(crate) async fn attach(&self, session: LeaseId, password: &[u8]) -> Result<SessionAnswer, NoSession> {
+    /// Takes a session over for a new connection, with the timeout that it asks for.
+    pub(crate) async fn attach(
+        &self,
+        session: LeaseId,
+        password: &[u8],
+        timeout: Duration,
+    ) -> Result<SessionAnswer, NoSession> {
         let expected = self.password(session).await?;
         // All of it is compared, so that time tells nothing about how much was right.
         let differing = expected.iter().zip(password).fold(0, |differing, (one, other)| differing | (one ^ other));
@@ -89,7 +97,10 @@ impl Sessions {
         }
         // First of all it must not run out meanwhile.
         match self.coordinator.keep_alive(Caller::Internal, session).await {
-            Ok(Some(_)) => self.propose(ZnodeCommand::AttachSession { session }).await,
+            Ok(Some(_)) => {
+                let timeout_ms = milliseconds(timeout);
+                self.propose(ZnodeCommand::AttachSession { session, timeout_ms }).await
+            }
             Ok(None) => Err(NoSession::Over),
             Err(_) => Err(NoSession::Unavailable),
         }

@@ -1,8 +1,8 @@
 //! From what ZooKeeper's clients say to what the core does, and back. Pure.
 //!
 //! A request becomes a [`Step`]: a write, a read with the watch it asks for, or something this node does alone.
-//! Flags and limits that make no sense are answered here; everything that depends on a znode is judged where the
-//! command is carried out.
+//! Flags that make no sense in a request of its own are answered here; everything that depends on a znode, or on what
+//! stands before it in a multi, is judged where the command is carried out.
 
 use tidelock_model::{
     AclEntry, CreateZnode, Identity, ZnodeAnswer, ZnodeError, ZnodeFound, ZnodeLife, ZnodeOp, ZnodeOpAnswer, ZnodeRead,
@@ -17,8 +17,8 @@ use crate::wire::{
     Request, Stat,
 };
 
-/// Longest time to live of a znode, in milliseconds; ZooKeeper has 40 bits for it.
-const TTL_MAX_MS: i64 = (1 << 40) - 1;
+/// A time to live that no znode can have: whoever asks for it is refused when the operation is carried out.
+const NO_LIFE: ZnodeLife = ZnodeLife::Ttl(0);
 
 /// What a request comes to.
 #[derive(Debug)]
@@ -83,7 +83,7 @@ pub(crate) fn step(request: Request, session: tidelock_model::LeaseId) -> Step {
     };
     let watching = |watch: bool, kind, path: &String| watch.then(|| (kind, path.clone()));
     match request {
-        Request::Create(create) => match create_op(create, false) {
+        Request::Create(create) => match create_alone(create) {
             Ok((op, with_stat)) => Step::Write(ZnodeRequest::One(op), WriteShape::Create { with_stat }),
             Err(error) => Step::Answer(Reply::Error(error)),
         },
@@ -99,23 +99,19 @@ pub(crate) fn step(request: Request, session: tidelock_model::LeaseId) -> Step {
         }
         Request::Multi(ops) => multi(ops),
         Request::Exists { path, watch } => {
-            let path = read_path(path);
-            let watch = watching(watch, WatchKind::Data, &path);
+            let (watch, path) = (watching(watch, WatchKind::Data, &path), read_path(path));
             one(ZnodeRead::Stat(path), ReadKind::Exists, watch)
         }
         Request::GetData { path, watch } => {
-            let path = read_path(path);
-            let watch = watching(watch, WatchKind::Data, &path);
+            let (watch, path) = (watching(watch, WatchKind::Data, &path), read_path(path));
             one(ZnodeRead::Data(path), ReadKind::Data, watch)
         }
         Request::GetChildren { path, watch } => {
-            let path = read_path(path);
-            let watch = watching(watch, WatchKind::Child, &path);
+            let (watch, path) = (watching(watch, WatchKind::Child, &path), read_path(path));
             one(ZnodeRead::Children(path), ReadKind::Children { with_stat: false }, watch)
         }
         Request::GetChildren2 { path, watch } => {
-            let path = read_path(path);
-            let watch = watching(watch, WatchKind::Child, &path);
+            let (watch, path) = (watching(watch, WatchKind::Child, &path), read_path(path));
             one(ZnodeRead::Children(path), ReadKind::Children { with_stat: true }, watch)
         }
         Request::GetAcl { path } => one(ZnodeRead::Acl(read_path(path)), ReadKind::Acl, None),
@@ -131,8 +127,8 @@ pub(crate) fn step(request: Request, session: tidelock_model::LeaseId) -> Step {
     }
 }
 
-/// ZooKeeper reads the empty path as the root.
-fn read_path(path: String) -> String {
+/// ZooKeeper reads the empty path as the root. A watch of the empty path is one all the same, and never fires.
+pub(crate) fn read_path(path: String) -> String {
     if path.is_empty() { "/".to_owned() } else { path }
 }
 
@@ -148,13 +144,12 @@ fn multi_read(ops: Vec<MultiReadOp>) -> Step {
 }
 
 fn multi(ops: Vec<MultiOp>) -> Step {
-    let operations = ops.len();
     let (mut carried, mut shapes) = (Vec::new(), Vec::new());
-    for (failed, op) in ops.into_iter().enumerate() {
+    for op in ops {
         let (op, shape) = match op {
-            MultiOp::Create(create) => match create_op(create, true) {
+            MultiOp::Create(create) => match create_in_multi(create) {
                 Ok((op, with_stat)) => (op, MultiShape::Create { with_stat }),
-                Err(error) => return Step::Answer(Reply::MultiFailed { operations, failed, error }),
+                Err(error) => return Step::Answer(Reply::Error(error)),
             },
             MultiOp::Delete { path, version } => (ZnodeOp::Delete { path, version }, MultiShape::Delete),
             MultiOp::SetData { path, data, version } => (ZnodeOp::SetData { path, data, version }, MultiShape::SetData),
@@ -166,26 +161,50 @@ fn multi(ops: Vec<MultiOp>) -> Step {
     Step::Write(ZnodeRequest::Multi(carried), WriteShape::Multi(shapes))
 }
 
-/// Whether a znode is a container says the operation; in a multi the flags, as they say everything else.
-fn create_op(request: CreateRequest, in_multi: bool) -> Result<(ZnodeOp, bool), ErrorCode> {
-    let CreateRequest { call, path, data, acl, flags } = request;
-    let mode = CreateMode::from_flags(flags).ok_or(ErrorCode::BadArguments)?;
-    let life = match (call, mode) {
-        (CreateCall::CreateTtl { ttl_ms }, mode) if mode.has_ttl() => {
-            let ttl = u64::try_from(ttl_ms).ok().filter(|ttl| *ttl > 0 && ttl_ms <= TTL_MAX_MS);
-            ZnodeLife::Ttl(ttl.ok_or(ErrorCode::BadArguments)?)
-        }
+/// Whether a znode is a container says the operation; the flags say everything else.
+fn create_alone(request: CreateRequest) -> Result<(ZnodeOp, bool), ErrorCode> {
+    let mode = CreateMode::from_flags(request.flags).ok_or(ErrorCode::BadArguments)?;
+    let life = match (request.call, mode) {
+        (CreateCall::CreateTtl { ttl_ms }, mode) if mode.has_ttl() => ttl(ttl_ms),
         (CreateCall::CreateTtl { .. }, _) => return Err(ErrorCode::BadArguments),
         (_, mode) if mode.has_ttl() => return Err(ErrorCode::BadArguments),
-        (CreateCall::CreateContainer, _) if !in_multi => ZnodeLife::Container,
-        (_, CreateMode::Container) if in_multi => ZnodeLife::Container,
+        (CreateCall::CreateContainer, _) => ZnodeLife::Container,
         (_, mode) if mode.is_ephemeral() => ZnodeLife::Ephemeral,
         _ => ZnodeLife::Persistent,
     };
+    let with_stat = request.call.is_answered_with_stat();
+    Ok((create_op(request, life, mode.is_sequential()), with_stat))
+}
+
+/// In a multi ZooKeeper goes by the flags first of all, and by the operation where they leave something open. Flags
+/// that the operation cannot have are a bad record, whatever stands before them; a bad time to live, and flags
+/// that name nothing in createTTL, are judged when their turn comes: as a time to live that no znode can have.
+fn create_in_multi(request: CreateRequest) -> Result<(ZnodeOp, bool), ErrorCode> {
+    let mode = CreateMode::from_flags(request.flags);
+    let sequential = mode.is_some_and(CreateMode::is_sequential);
+    let (life, with_stat) = match (request.call, mode) {
+        (CreateCall::CreateTtl { .. }, None) => (NO_LIFE, false),
+        (CreateCall::CreateTtl { ttl_ms }, Some(mode)) if mode.has_ttl() => (ttl(ttl_ms), true),
+        (_, None) => return Err(ErrorCode::MarshallingError),
+        (_, Some(mode)) if mode.has_ttl() => return Err(ErrorCode::MarshallingError),
+        (_, Some(CreateMode::Container)) | (CreateCall::CreateContainer, _) => (ZnodeLife::Container, true),
+        (call, Some(mode)) => {
+            let life = if mode.is_ephemeral() { ZnodeLife::Ephemeral } else { ZnodeLife::Persistent };
+            (life, call == CreateCall::Create2)
+        }
+    };
+    Ok((create_op(request, life, sequential), with_stat))
+}
+
+/// What cannot be one becomes [`NO_LIFE`], which is refused when the operation is carried out.
+fn ttl(ttl_ms: i64) -> ZnodeLife {
+    u64::try_from(ttl_ms).map_or(NO_LIFE, ZnodeLife::Ttl)
+}
+
+fn create_op(request: CreateRequest, life: ZnodeLife, sequential: bool) -> ZnodeOp {
+    let CreateRequest { call: _, path, data, acl, flags: _ } = request;
     let acl = acl.into_iter().map(acl_entry).collect();
-    let create = CreateZnode { path, data, acl, life, sequential: mode.is_sequential() };
-    let with_stat = call.is_answered_with_stat() || in_multi && mode == CreateMode::Container;
-    Ok((ZnodeOp::Create(create), with_stat))
+    ZnodeOp::Create(CreateZnode { path, data, acl, life, sequential })
 }
 
 fn acl_entry(acl: Acl) -> AclEntry {
@@ -299,5 +318,60 @@ fn wire_stat(stat: &ZnodeStat) -> Stat {
         data_length: i32::try_from(stat.data_length).unwrap_or(i32::MAX),
         num_children: i32::try_from(stat.children).unwrap_or(i32::MAX),
         pzxid: zxid(stat.children_modified),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn create(call: CreateCall, flags: i32) -> MultiOp {
+        MultiOp::Create(CreateRequest { call, path: "/a".into(), data: None, acl: vec![], flags })
+    }
+
+    /// How long a znode lives and whether its Stat is told, if a multi of this is carried out at all.
+    fn in_multi(call: CreateCall, flags: i32) -> Result<(ZnodeLife, bool), Reply> {
+        match step(Request::Multi(vec![create(call, flags)]), tidelock_model::LeaseId(1)) {
+            Step::Answer(reply) => Err(reply),
+            Step::Write(ZnodeRequest::Multi(ops), WriteShape::Multi(shapes)) => match (&ops[..], &shapes[..]) {
+                ([ZnodeOp::Create(create)], [MultiShape::Create { with_stat }]) => Ok((create.life, *with_stat)),
+                other => panic!("not a create: {other:?}"),
+            },
+            other => panic!("not a multi: {other:?}"),
+        }
+    }
+
+    /// Seen on the wire of 3.9.4. A client that got another error, or one at another place, would repair the
+    /// wrong thing.
+    #[test]
+    fn in_a_multi_flags_decide_before_the_operation_does() {
+        let with_ttl = |ttl_ms| CreateCall::CreateTtl { ttl_ms };
+        let bad_record = Err(Reply::Error(ErrorCode::MarshallingError));
+        for call in [CreateCall::Create, CreateCall::Create2, CreateCall::CreateContainer] {
+            for flags in [5, 6, 7, -1] {
+                assert_eq!(in_multi(call, flags), bad_record, "{call:?} {flags}");
+            }
+            assert_eq!(in_multi(call, 4), Ok((ZnodeLife::Container, true)), "{call:?}");
+        }
+        assert_eq!(in_multi(CreateCall::Create, 0), Ok((ZnodeLife::Persistent, false)));
+        assert_eq!(in_multi(CreateCall::Create2, 3), Ok((ZnodeLife::Ephemeral, true)));
+        assert_eq!(in_multi(CreateCall::CreateContainer, 1), Ok((ZnodeLife::Container, true)));
+        assert_eq!(in_multi(with_ttl(9), 0), Ok((ZnodeLife::Persistent, false)), "without the Stat");
+        assert_eq!(in_multi(with_ttl(9), 3), Ok((ZnodeLife::Ephemeral, false)));
+        assert_eq!(in_multi(with_ttl(9), 4), Ok((ZnodeLife::Container, true)));
+        assert_eq!(in_multi(with_ttl(9), 6), Ok((ZnodeLife::Ttl(9), true)));
+        for (ttl_ms, flags) in [(0, 5), (-1, 5), (i64::MIN, 6)] {
+            assert_eq!(in_multi(with_ttl(ttl_ms), flags), Ok((NO_LIFE, true)), "judged in its turn");
+        }
+        assert_eq!(in_multi(with_ttl(9), 7), Ok((NO_LIFE, false)), "judged in its turn");
+    }
+
+    /// A watch of the empty path is kept under it, where nothing ever happens: not under the root's.
+    #[test]
+    fn the_empty_path_is_read_as_the_root_and_watched_as_itself() {
+        let request = Request::Exists { path: String::new(), watch: true };
+        let Step::Read(reads, shape) = step(request, tidelock_model::LeaseId(1)) else { panic!("not a read") };
+        assert_eq!(reads, [ZnodeRead::Stat("/".into())]);
+        assert_eq!(shape.wishes, [Some(Wish { kind: WatchKind::Data, path: String::new() })]);
     }
 }

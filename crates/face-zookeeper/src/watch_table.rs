@@ -7,11 +7,14 @@
 //! A watch that comes with a read is *pending* until the read is answered: changes meanwhile are kept, and those
 //! the answer does not show yet are told right behind it. So no change is missed and none is told that the client
 //! has seen already.
+//!
+//! Who may not read a znode is not told of its changes, and a watch that waited for one is spent all the same: as
+//! in ZooKeeper.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
-use tidelock_model::Revision;
+use tidelock_model::{Identity, Revision, Rights, rights};
 
 use crate::outbox::Outbox;
 use crate::paths::{ancestors, parent};
@@ -52,8 +55,28 @@ pub(crate) enum Change {
 #[derive(Default)]
 struct Watch {
     armed: bool,
-    /// Changes since a read asked for the watch, if one is not answered yet.
-    pending: Option<Vec<(Revision, EventKind)>>,
+    /// Changes since a read asked for the watch, if one is not answered yet; nothing for those not to be told.
+    pending: Option<Vec<(Revision, Option<EventKind>)>>,
+}
+
+/// A connection and who it is.
+struct Connected {
+    outbox: Arc<Outbox>,
+    identities: Vec<Identity>,
+}
+
+impl Connected {
+    fn may_read(&self, rights: &Rights) -> bool {
+        rights.as_ref().is_none_or(|list| rights::allows(list, rights::READ, &self.identities))
+    }
+}
+
+/// What happened, and who may hear of it.
+struct News<'a> {
+    at: Revision,
+    event: EventKind,
+    path: &'a str,
+    rights: &'a Rights,
 }
 
 type Watchers = BTreeMap<(ConnectionId, WatchKind), Watch>;
@@ -63,19 +86,26 @@ type Watchers = BTreeMap<(ConnectionId, WatchKind), Watch>;
 pub(crate) struct WatchTable {
     by_path: HashMap<Arc<str>, Watchers>,
     by_connection: HashMap<ConnectionId, BTreeSet<(Arc<str>, WatchKind)>>,
-    outboxes: HashMap<ConnectionId, Arc<Outbox>>,
+    connected: HashMap<ConnectionId, Connected>,
     /// Recursive watches there are: without any, nobody looks at ancestors.
     recursive: usize,
 }
 
 impl WatchTable {
-    pub(crate) fn connect(&mut self, connection: ConnectionId, outbox: Arc<Outbox>) {
-        self.outboxes.insert(connection, outbox);
+    pub(crate) fn connect(&mut self, connection: ConnectionId, outbox: Arc<Outbox>, identities: Vec<Identity>) {
+        self.connected.insert(connection, Connected { outbox, identities });
+    }
+
+    /// The connection proved to be somebody else, too: from now on that counts.
+    pub(crate) fn identify(&mut self, connection: ConnectionId, identities: &[Identity]) {
+        if let Some(connected) = self.connected.get_mut(&connection) {
+            connected.identities = identities.to_vec();
+        }
     }
 
     /// The connection is gone, and its watches with it.
     pub(crate) fn disconnect(&mut self, connection: ConnectionId) {
-        self.outboxes.remove(&connection);
+        self.connected.remove(&connection);
         for (path, kind) in self.by_connection.remove(&connection).unwrap_or_default() {
             self.forget(&path, connection, kind);
         }
@@ -83,7 +113,7 @@ impl WatchTable {
 
     /// Ends every connection: what they missed cannot be told any more, and who comes back repairs its watches.
     pub(crate) fn cut_all(&mut self) {
-        self.outboxes.values().for_each(|outbox| outbox.cut());
+        self.connected.values().for_each(|connected| connected.outbox.cut());
     }
 
     /// How many paths are watched, and how many watches there are.
@@ -106,8 +136,8 @@ impl WatchTable {
             if !watch.armed {
                 self.remove(connection, kind, path);
             }
-            if let Some(outbox) = self.outboxes.get(&connection) {
-                outbox.event(revision, event, path);
+            if let (Some(event), Some(connected)) = (event, self.connected.get(&connection)) {
+                connected.outbox.event(revision, event, path);
             }
         }
     }
@@ -141,52 +171,45 @@ impl WatchTable {
         was
     }
 
-    /// Tells everybody who watches of a change.
-    pub(crate) fn tell(&mut self, at: Revision, change: Change, path: &str) {
+    /// Tells everybody who watches, and may read what changed, of a change.
+    pub(crate) fn tell(&mut self, at: Revision, change: Change, path: &str, rights: &Rights, parent_rights: &Rights) {
         let event = match change {
             Change::Created => EventKind::NodeCreated,
             Change::Deleted => EventKind::NodeDeleted,
             Change::DataChanged => EventKind::NodeDataChanged,
         };
-        let mut told = BTreeSet::new();
-        self.fire(at, event, path, path, &[WatchKind::Data, WatchKind::Persistent, WatchKind::Recursive], &mut told);
+        let (news, mut told) = (News { at, event, path, rights }, BTreeSet::new());
+        self.fire(&news, path, &[WatchKind::Data, WatchKind::Persistent, WatchKind::Recursive], &mut told);
         if self.recursive > 0 {
             for above in ancestors(path) {
-                self.fire(at, event, above, path, &[WatchKind::Recursive], &mut told);
+                self.fire(&news, above, &[WatchKind::Recursive], &mut told);
             }
         }
         if change == Change::Deleted {
-            self.fire(at, event, path, path, &[WatchKind::Child], &mut told);
+            self.fire(&news, path, &[WatchKind::Child], &mut told);
         }
         if let (Change::Created | Change::Deleted, Some(parent)) = (change, parent(path)) {
-            let kinds = [WatchKind::Child, WatchKind::Persistent];
-            self.fire(at, EventKind::NodeChildrenChanged, parent, parent, &kinds, &mut BTreeSet::new());
+            let news = News { at, event: EventKind::NodeChildrenChanged, path: parent, rights: parent_rights };
+            self.fire(&news, parent, &[WatchKind::Child, WatchKind::Persistent], &mut BTreeSet::new());
         }
     }
 
     /// Fires the watches of these kinds at `watched`; nobody is told twice.
-    fn fire(
-        &mut self,
-        at: Revision,
-        event: EventKind,
-        watched: &str,
-        path: &str,
-        kinds: &[WatchKind],
-        told: &mut BTreeSet<ConnectionId>,
-    ) {
+    fn fire(&mut self, news: &News<'_>, watched: &str, kinds: &[WatchKind], told: &mut BTreeSet<ConnectionId>) {
         let Some(watchers) = self.by_path.get_mut(watched) else { return };
         let mut spent = Vec::new();
         for ((connection, kind), watch) in watchers.iter_mut().filter(|((_, kind), _)| kinds.contains(kind)) {
+            let hears = self.connected.get(connection).filter(|connected| connected.may_read(news.rights));
             if let Some(pending) = &mut watch.pending {
-                pending.push((at, event));
+                pending.push((news.at, hears.map(|_| news.event)));
             }
             if !watch.armed {
                 continue;
             }
             if told.insert(*connection)
-                && let Some(outbox) = self.outboxes.get(connection)
+                && let Some(connected) = hears
             {
-                outbox.event(at, event, path);
+                connected.outbox.event(news.at, news.event, news.path);
             }
             if kind.is_once() {
                 watch.armed = false;
@@ -226,12 +249,13 @@ impl WatchTable {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use tidelock_model::AclEntry;
 
     const ME: ConnectionId = ConnectionId(1);
 
     fn table() -> (WatchTable, Arc<Outbox>) {
         let (mut table, outbox) = (WatchTable::default(), Arc::new(Outbox::default()));
-        table.connect(ME, Arc::clone(&outbox));
+        table.connect(ME, Arc::clone(&outbox), Vec::new());
         (table, outbox)
     }
 
@@ -262,15 +286,15 @@ mod tests {
             table.add(ME, kind, "/a/b");
             table.add(ME, kind, "/a");
         }
-        table.tell(Revision(5), Change::Deleted, "/a/b");
+        table.tell(Revision(5), Change::Deleted, "/a/b", &None, &None);
         assert_eq!(told(&outbox).await, [(2, "/a/b".to_owned()), (4, "/a".to_owned())]);
-        table.tell(Revision(6), Change::Created, "/a/b");
+        table.tell(Revision(6), Change::Created, "/a/b", &None, &None);
         assert_eq!(told(&outbox).await, [(1, "/a/b".to_owned()), (4, "/a".to_owned())], "those that stay");
         table.remove(ME, WatchKind::Persistent, "/a");
         table.remove(ME, WatchKind::Persistent, "/a/b");
-        table.tell(Revision(7), Change::DataChanged, "/a/b");
+        table.tell(Revision(7), Change::DataChanged, "/a/b", &None, &None);
         assert_eq!(told(&outbox).await, [(3, "/a/b".to_owned())], "recursive ones");
-        table.tell(Revision(8), Change::DataChanged, "/a");
+        table.tell(Revision(8), Change::DataChanged, "/a", &None, &None);
         assert_eq!(told(&outbox).await, [(3, "/a".to_owned())], "a data watch that never fired, and a recursive one");
     }
 
@@ -280,13 +304,37 @@ mod tests {
         let (mut table, outbox) = table();
         for (seen, expected) in [(Revision(5), 0), (Revision(4), 1)] {
             table.begin(ME, WatchKind::Data, "/a");
-            table.tell(Revision(5), Change::DataChanged, "/a");
+            table.tell(Revision(5), Change::DataChanged, "/a", &None, &None);
             assert!(told(&outbox).await.is_empty());
             table.arm(ME, WatchKind::Data, "/a", seen);
             assert_eq!(told(&outbox).await.len(), expected);
             assert_eq!(table.has(ME, WatchKind::Data, "/a"), expected == 0);
             table.remove(ME, WatchKind::Data, "/a");
         }
+    }
+
+    /// A change of a znode that somebody may not read is none of their business; that they read it once, or know more
+    /// by now, makes no difference. The watch is spent, as in ZooKeeper.
+    #[tokio::test]
+    async fn who_may_not_read_a_znode_is_not_told_of_its_changes() {
+        let (mut table, outbox) = table();
+        let who = Identity { scheme: "digest".into(), id: "a:b".into() };
+        let list: Rights = Some(Arc::from([AclEntry { permissions: 1, who: who.clone() }]));
+        for kind in [WatchKind::Data, WatchKind::Child, WatchKind::Persistent, WatchKind::Recursive] {
+            table.add(ME, kind, "/a/b");
+            table.add(ME, kind, "/a");
+        }
+        table.begin(ME, WatchKind::Data, "/a/b");
+        table.tell(Revision(5), Change::Deleted, "/a/b", &list, &None);
+        assert_eq!(told(&outbox).await, [(4, "/a".to_owned())], "the parent is open");
+        table.arm(ME, WatchKind::Data, "/a/b", Revision(4));
+        assert!(told(&outbox).await.is_empty() && !table.has(ME, WatchKind::Data, "/a/b"), "also if it was to come");
+        table.tell(Revision(6), Change::Created, "/a/b", &None, &list);
+        assert_eq!(told(&outbox).await, [(1, "/a/b".to_owned())], "the parent is not");
+        assert!(!table.has(ME, WatchKind::Child, "/a"));
+        table.identify(ME, &[who]);
+        table.tell(Revision(7), Change::DataChanged, "/a/b", &list, &list);
+        assert_eq!(told(&outbox).await, [(3, "/a/b".to_owned())]);
     }
 
     /// A refused read, a fired watch and a lost connection must leave nothing behind.
@@ -296,7 +344,7 @@ mod tests {
         table.begin(ME, WatchKind::Data, "/refused");
         table.drop_pending(ME, WatchKind::Data, "/refused");
         table.add(ME, WatchKind::Child, "/fired");
-        table.tell(Revision(2), Change::Created, "/fired/child");
+        table.tell(Revision(2), Change::Created, "/fired/child", &None, &None);
         assert_eq!((table.by_path.len(), table.by_connection[&ME].len()), (0, 0));
         table.add(ME, WatchKind::Recursive, "/");
         table.disconnect(ME);

@@ -14,7 +14,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tidelock_coordinator::{Coordinator, Subscription, WatchNotice, WatchRequest, WatcherId};
-use tidelock_model::{Caller, Event, Key, KeyRange, LeaseId, Revision, Space, ZnodeEvent};
+use tidelock_model::{Caller, Event, Key, KeyRange, LeaseId, Revision, Space, ZnodeChange, ZnodeEvent, znode_changes};
 use tokio::sync::Notify;
 
 use crate::outbox::{Outbox, Overtaken};
@@ -81,7 +81,8 @@ impl Watches {
                 id: WATCHER,
                 range,
                 from: None,
-                want_previous: false,
+                // What a deleted znode's rights were, says what was before.
+                want_previous: true,
                 caller: Caller::Internal,
             });
             loop {
@@ -104,11 +105,11 @@ impl Watches {
                 inner.told = inner.told.max(revision);
             }
             WatchNotice::Events { events, .. } => {
-                for event in &events {
-                    inner.tell(event, sessions);
+                for revision in events.chunk_by(|one, next| at(one) == at(next)) {
+                    inner.tell(revision, sessions);
                 }
                 if let Some(last) = events.last() {
-                    inner.told = inner.told.max(last.record.meta().modified);
+                    inner.told = inner.told.max(at(last));
                 }
             }
             WatchNotice::Closed { .. } => {}
@@ -180,7 +181,7 @@ impl Watches {
             match fired {
                 Some(event) => {
                     inner.table.drop_pending(connection, wish.kind, &wish.path);
-                    outbox.event(at, event, &wish.path);
+                    outbox.missed_event(at, event, &wish.path);
                 }
                 None => inner.table.arm(connection, wish.kind, &wish.path, at),
             }
@@ -201,17 +202,33 @@ impl Watches {
     }
 }
 
+fn at(event: &Event) -> Revision {
+    event.record.meta().modified
+}
+
 impl Inner {
-    fn tell(&mut self, event: &Event, sessions: &dyn SessionNews) {
-        self.held_back.values_mut().for_each(|held| held.add(event));
-        let at = event.record.meta().modified;
-        match ZnodeEvent::of(event) {
-            Some(ZnodeEvent::Created(path)) => self.table.tell(at, Change::Created, &path),
-            Some(ZnodeEvent::DataChanged(path)) => self.table.tell(at, Change::DataChanged, &path),
-            Some(ZnodeEvent::Deleted(path)) => self.table.tell(at, Change::Deleted, &path),
-            Some(ZnodeEvent::SessionTaken { session, generation }) => sessions.taken_over(session, generation),
-            Some(ZnodeEvent::SessionEnded(session)) => sessions.ended(session),
-            None => {}
+    /// Tells of all changes of one revision.
+    fn tell(&mut self, events: &[Event], sessions: &dyn SessionNews) {
+        let at = events.first().map_or_else(Revision::default, at);
+        let changes = znode_changes(events);
+        self.held_back.values_mut().for_each(|held| held.add(at, &changes));
+        for change in &changes {
+            match change.event {
+                ZnodeEvent::SessionTaken { session, generation } => sessions.taken_over(session, generation),
+                ZnodeEvent::SessionEnded(session) => sessions.ended(session),
+                _ => tell(&mut self.table, at, change),
+            }
         }
     }
+}
+
+/// Tells those who watch a znode, and may read it, of a change.
+fn tell(table: &mut WatchTable, at: Revision, ZnodeChange { event, rights, parent_rights }: &ZnodeChange) {
+    let (change, path) = match event {
+        ZnodeEvent::Created(path) => (Change::Created, path),
+        ZnodeEvent::DataChanged(path) => (Change::DataChanged, path),
+        ZnodeEvent::Deleted(path) => (Change::Deleted, path),
+        ZnodeEvent::SessionTaken { .. } | ZnodeEvent::SessionEnded(_) => return,
+    };
+    table.tell(at, change, path, rights, parent_rights);
 }

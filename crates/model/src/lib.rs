@@ -50,4 +50,5 @@ pub use znode::{
     AclEntry, CreateZnode, Identity, SessionAnswer, ZnodeAnswer, ZnodeCommand, ZnodeError, ZnodeFound, ZnodeLife,
     ZnodeOp, ZnodeOpAnswer, ZnodeOutcome, ZnodeQuery, ZnodeRead, ZnodeRequest, ZnodeRequests, ZnodeStat,
 };
-pub use znode::{SESSION_KEY, ZNODE_KEY, ZnodeEvent, znode_path};
+pub use znode::{Rights, ZnodeChange, rights, znode_changes};
+pub use znode::{SESSION_KEY, SIDE_KEY, ZNODE_KEY, ZnodeEvent, znode_path};

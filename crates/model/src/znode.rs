@@ -6,10 +6,13 @@
 //!
 //! How they lie in the store is in `state::znodes`.
 
+mod changes;
 mod event;
+pub mod rights;
 mod wire;
 
-pub use event::{SESSION_KEY, ZNODE_KEY, ZnodeEvent, znode_path};
+pub use changes::{Rights, ZnodeChange, znode_changes};
+pub use event::{SESSION_KEY, SIDE_KEY, ZNODE_KEY, ZnodeEvent, znode_path};
 
 use bytes::Bytes;
 
@@ -27,11 +30,13 @@ pub enum ZnodeCommand {
         /// How long it lives unheard of.
         timeout_ms: u32,
     },
-    /// A new connection takes a session over: requests that came in at older ones are refused from now on.
-    /// Answered with [`SessionAnswer`].
+    /// A new connection takes a session over: requests that came in at older ones are refused from now on, and
+    /// its time begins anew. Answered with [`SessionAnswer`].
     AttachSession {
         /// Which.
         session: LeaseId,
+        /// How long it lives unheard of from now on; zero: as long as before.
+        timeout_ms: u32,
     },
     /// End a session and delete what it owns.
     CloseSession {

@@ -150,15 +150,14 @@ impl Observer for Tally {
             revision = if revision.0 == modified { (modified, revision.1 + 1) } else { (modified, 1) };
             transactions += u64::from(revision.1 == 2);
         }
-        let granted =
-            effects.leases.iter().filter(|change| matches!(change, LeaseChange::Granted { .. })).count() as u64;
+        let of = |is: fn(&LeaseChange) -> bool| effects.leases.iter().filter(|change| is(change)).count() as u64;
         let counts = &self.0;
         for (counter, count) in [
             (&counts.puts, puts),
             (&counts.deletes, effects.events.len() as u64 - puts),
             (&counts.transactions, transactions),
-            (&counts.leases_granted, granted),
-            (&counts.leases_ended, effects.leases.len() as u64 - granted),
+            (&counts.leases_granted, of(|change| matches!(change, LeaseChange::Granted { .. }))),
+            (&counts.leases_ended, of(|change| matches!(change, LeaseChange::Ended { .. }))),
         ] {
             if count > 0 {
                 counter.fetch_add(count, Ordering::Relaxed);

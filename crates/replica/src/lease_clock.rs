@@ -115,6 +115,12 @@ impl LeaseClock {
         self.looks.insert((timer.look_us, id));
     }
 
+    /// A lease goes on for `ttl_s` from now, even if its end was proposed. Who waited to hear of that end asks again.
+    pub fn renew(&mut self, id: LeaseId, ttl_s: u32, granted_at: LogIndex) {
+        self.end(id);
+        self.grant(id, ttl_s, granted_at);
+    }
+
     /// A lease ended. Gives back who waited to hear of it.
     pub fn end(&mut self, id: LeaseId) -> Vec<(NodeId, LeaseCall)> {
         if let Some(timer) = self.timers.remove(&id) {
@@ -274,6 +280,22 @@ mod tests {
         assert_eq!(tick(&mut clock, 1_000, 1_000), expiry());
         assert_eq!(tick(&mut clock, PROPOSE_AGAIN_US / 1000 - 1, PROPOSE_AGAIN_US / 1000), []);
         assert_eq!(tick(&mut clock, 1, 1), expiry());
+    }
+
+    /// S2: a session that goes on with another timeout lives for that long from then, neither less nor for ever, even
+    /// if its end was proposed already.
+    #[test]
+    fn s2_a_lease_that_is_granted_anew_counts_from_then() {
+        for (ttl_s, ending) in [(1, false), (5, false), (5, true)] {
+            let mut clock = leading(2);
+            let passed_ms = if ending { 2_000 } else { 1_000 };
+            assert_eq!(tick(&mut clock, passed_ms, passed_ms).is_empty(), !ending);
+            clock.renew(LEASE, ttl_s, LogIndex(11));
+            assert_eq!((clock.timers.len(), clock.looks.len()), (1, 1));
+            let ms = u64::from(ttl_s) * 1_000;
+            assert_eq!(tick(&mut clock, ms - 1, ms), []);
+            assert_eq!(tick(&mut clock, 1, 1), [LeaseExpiry { id: LEASE, granted_at: LogIndex(11) }]);
+        }
     }
 
     /// Short work under long leases must not leave anything behind on the leader.

@@ -109,7 +109,7 @@ impl Scribe {
                     let revision = own.unwrap_or(revision);
                     self.recorder.observe(Observation::LeaseEnded { lease: id.0, revision });
                 }
-                LeaseChange::Granted { .. } | LeaseChange::Ended { .. } => {}
+                LeaseChange::Granted { .. } | LeaseChange::Renewed { .. } | LeaseChange::Ended { .. } => {}
             }
         }
         self.write_changes(node, &events)

@@ -49,6 +49,15 @@ pub enum LeaseChange {
         /// Its incarnation.
         granted_at: LogIndex,
     },
+    /// It goes on, for as long as this from now on.
+    Renewed {
+        /// Which.
+        id: LeaseId,
+        /// Its time to live in seconds.
+        ttl_s: u32,
+        /// Its incarnation.
+        granted_at: LogIndex,
+    },
     /// It is gone, revoked or expired.
     Ended {
         /// Which.
@@ -185,6 +194,17 @@ impl State {
         self.live_sum.add_lease(id, lease);
         effects.leases.push(LeaseChange::Granted { id, ttl_s, granted_at: lease.granted_at });
         Ok(Answer::LeaseGranted { id, ttl_s })
+    }
+
+    /// Grants a lease that exists anew: with another time to live, and as another incarnation, so that an end
+    /// which is on its way for the one before does not hit it (L1).
+    pub(crate) fn renew_lease_for(&mut self, id: LeaseId, ttl_s: u32, effects: &mut Effects) {
+        let Some(before) = self.leases.get(id) else { return };
+        let lease = Lease { ttl_s, granted_at: self.applied };
+        self.live_sum.subtract_lease(id, before);
+        self.live_sum.add_lease(id, lease);
+        self.leases.grant(id, lease);
+        effects.leases.push(LeaseChange::Renewed { id, ttl_s, granted_at: lease.granted_at });
     }
 
     fn revoke_lease(&mut self, id: LeaseId, effects: &mut Effects) -> Result<Answer, Refusal> {

@@ -68,7 +68,7 @@ impl Leases {
         self.attachments.iter_from((id, &[])).take_while(move |attached| attached.0 == id).map(|attached| &attached.1)
     }
 
-    /// Adds a lease; the id must be free.
+    /// Adds a lease, or grants one anew.
     pub(crate) fn grant(&mut self, id: LeaseId, lease: Lease) {
         self.table.insert(id, lease);
     }

@@ -38,6 +38,8 @@ mod record;
 mod requests;
 #[cfg(test)]
 mod rules;
+#[cfg(test)]
+mod session_rules;
 mod sessions;
 #[cfg(test)]
 mod testing;
@@ -75,7 +77,9 @@ impl State {
     pub(crate) fn change_znodes(&mut self, command: ZnodeCommand, effects: &mut Effects) -> Result<Answer, Refusal> {
         match command {
             ZnodeCommand::OpenSession { timeout_ms } => self.open_session(timeout_ms, effects).map(Answer::Session),
-            ZnodeCommand::AttachSession { session } => self.attach_session(session, effects).map(Answer::Session),
+            ZnodeCommand::AttachSession { session, timeout_ms } => {
+                self.attach_session(session, timeout_ms, effects).map(Answer::Session)
+            }
             ZnodeCommand::CloseSession { session } => self.close_session(session, effects).map(|()| Answer::Done),
             ZnodeCommand::Requests(requests) => Ok(Answer::Znodes(self.request_znodes(&requests, effects))),
             ZnodeCommand::Reap { paths } => {

@@ -13,7 +13,6 @@ mod keys;
 mod kv_requests;
 mod other_requests;
 mod peer;
-mod report;
 mod run;
 mod side;
 mod txn_requests;

@@ -13,14 +13,16 @@ use super::call::{Answer, Call, Reply};
 use super::explained::Hits;
 use super::generator::{Generator, PAST_STREAMS, Phase, STREAMS, Step};
 use super::keys::{MARK, prefix_end};
-use super::report::Report;
 use super::side::{CLIENTS, Side};
 use super::watch_pair::{Difference, WatchPair};
 use super::world::World;
 use crate::Result;
+use crate::differences::{self, Report};
 
 /// Reads that are under way together.
 const READS_TOGETHER: usize = 16;
+/// Differences after which the run stops: two stores that differ go on differing.
+const DIFFERENCES_MAX: u64 = 60;
 
 /// Where a request comes from: a connection, and a user while authentication is on.
 #[derive(Clone, Copy)]
@@ -38,6 +40,7 @@ pub(super) struct Run {
     world: World,
     streams: Vec<Option<WatchPair>>,
     reads: Vec<(From, Call)>,
+    seed: u64,
     done: u64,
     diverged: bool,
     to_reopen: bool,
@@ -53,13 +56,14 @@ impl Run {
             theirs,
             nodes,
             generator: Generator::new(seed, phases),
+            seed,
             world: World::default(),
             streams: (0..STREAMS).map(|_| None).collect(),
             reads: Vec::with_capacity(READS_TOGETHER),
             done: 0,
             diverged: false,
             to_reopen: false,
-            report: Report::new(seed, bar.clone()),
+            report: Report::new(bar.clone(), "etcd", DIFFERENCES_MAX),
             bar,
             hits: Hits::default(),
         }
@@ -215,7 +219,7 @@ impl Run {
             _ => format!("{}: {} / {}", call.name(), ours.kind(), theirs.kind()),
         };
         let (ours, theirs) = (format!("{ours:?}"), format!("{theirs:?}"));
-        self.report.difference(self.done, &kind, &format!("{call:?}"), &ours, &theirs);
+        self.found(&kind, &format!("{call:?}"), &ours, &theirs);
     }
 
     /// Brings all watch streams to rest and compares them.
@@ -263,7 +267,13 @@ impl Run {
 
     fn tell(&mut self, difference: Difference, asked: &str) {
         let Difference { kind, ours, theirs } = difference;
-        self.report.difference(self.done, kind, asked, &ours, &theirs);
+        self.found(kind, asked, &ours, &theirs);
+    }
+
+    fn found(&mut self, kind: &str, asked: &str, ours: &str, theirs: &str) {
+        let (seed, at) = (self.seed, self.done);
+        let place = format!("operation {at} of seed {seed}; replay: --seed {seed} --ops {at}");
+        self.report.add(&differences::Difference { kind, place, asked, ours, theirs });
     }
 
     /// With several members: the one a stream goes to knows everything before the stream is asked.

@@ -10,7 +10,7 @@
 use std::collections::BTreeMap;
 
 use super::answer::{Field, Item, Value};
-use super::call::{Call, How};
+use super::call::Call;
 use super::observed::{ASKED, BEFORE, Observed};
 
 /// What was done: the request, or none where a session came back.
@@ -24,7 +24,7 @@ pub(super) struct Rule {
     apply: fn(Done<'_>, &mut Observed, &mut Observed),
 }
 
-/// All that are no faults of ours.
+/// All of them.
 const RULES: [Rule; 11] = [
     Rule {
         name: "names in another order",
@@ -83,41 +83,6 @@ const RULES: [Rule; 11] = [
     },
 ];
 
-/// Faults of ours that are known and not yet mended. They fail a run like any difference; that they are told apart
-/// lets a run find what is behind them. An entry goes when its fault does.
-const OPEN: [Rule; 6] = [
-    Rule {
-        name: "setWatches: the zxid of its events",
-        reason: "ZooKeeper says -1: they are of no one change",
-        apply: zxid_of_restored_watches,
-    },
-    Rule {
-        name: "Stat of znodes that are there from the start",
-        reason: "ZooKeeper has 0 for their zxids and times",
-        apply: stat_of_system_znodes,
-    },
-    Rule {
-        name: "multi: a create that is no create",
-        reason: "ZooKeeper refuses unknown flags with -5 for the whole, and judges everything else in order",
-        apply: bad_create_in_multi,
-    },
-    Rule {
-        name: "setWatches: the empty path",
-        reason: "ZooKeeper takes it for the root",
-        apply: restored_watch_of_the_empty_path,
-    },
-    Rule {
-        name: "session again: another timeout",
-        reason: "ZooKeeper grants what is asked for now, ours what was granted first",
-        apply: renegotiated_timeout,
-    },
-    Rule {
-        name: "events of znodes that the watcher may not read",
-        reason: "ZooKeeper holds them back since 3.9.2",
-        apply: unreadable_events,
-    },
-];
-
 /// How often each rule was used.
 #[derive(Default)]
 pub(super) struct Hits(BTreeMap<&'static str, u64>);
@@ -127,7 +92,7 @@ impl Hits {
     pub(super) fn explain(&mut self, done: Done<'_>, ours: &Observed, theirs: &Observed) -> bool {
         let (mut ours, mut theirs) = (ours.clone(), theirs.clone());
         let mut used = Vec::new();
-        for rule in RULES.iter().chain(&OPEN) {
+        for rule in &RULES {
             let before = (ours.clone(), theirs.clone());
             (rule.apply)(done, &mut ours, &mut theirs);
             if before != (ours.clone(), theirs.clone()) {
@@ -141,27 +106,13 @@ impl Hits {
         false
     }
 
-    /// How many differences were faults of ours that are known.
-    pub(super) fn open(&self) -> u64 {
-        OPEN.iter().filter_map(|rule| self.0.get(rule.name)).sum()
-    }
-
     /// A line for each rule.
     pub(super) fn text(&self) -> String {
-        self.lines(&RULES)
-    }
-
-    /// A line for each known fault.
-    pub(super) fn open_text(&self) -> String {
-        self.lines(&OPEN)
-    }
-
-    fn lines(&self, rules: &[Rule]) -> String {
         let line = |rule: &Rule| {
             let hits = self.0.get(rule.name).copied().unwrap_or(0);
             format!("{hits:>9}  {} ({})\n", rule.name, rule.reason)
         };
-        rules.iter().map(line).collect()
+        RULES.iter().map(line).collect()
     }
 }
 
@@ -289,85 +240,12 @@ fn wrong_password(done: Done<'_>, ours: &mut Observed, theirs: &mut Observed) {
     }
 }
 
-fn zxid_of_restored_watches(done: Done<'_>, ours: &mut Observed, theirs: &mut Observed) {
-    if !matches!(done, Some(Call::SetWatches { .. } | Call::SetWatches2 { .. })) {
-        return;
-    }
-    for item in ours.0.values_mut().chain(theirs.0.values_mut()).flatten() {
-        if let Item::Event { zxid, .. } = item {
-            *zxid = Value::Masked("-1".to_string());
-        }
-    }
-}
-
-fn unreadable_events(done: Done<'_>, ours: &mut Observed, theirs: &mut Observed) {
-    if !done.is_some_and(Call::writes) {
-        return;
-    }
-    for (row, items) in &mut ours.0 {
-        let mut expected = theirs.0.get(row).cloned().unwrap_or_default().into_iter().peekable();
-        items.retain(|item| expected.next_if_eq(item).is_some() || !matches!(item, Item::Event { .. }));
-    }
-    ours.0.retain(|_, items| !items.is_empty());
-}
-
-fn stat_of_system_znodes(done: Done<'_>, ours: &mut Observed, theirs: &mut Observed) {
-    // Their data looks as if it had changed since zxid 0.
-    let told = theirs.0.clone();
-    if let Some(Call::SetWatches { .. } | Call::SetWatches2 { .. }) = done
-        && let (Some(ours), Some(theirs)) = (ours.0.get_mut(ASKED), told.get(ASKED))
-    {
-        let system = |item: &Item| matches!(item, Item::Event { path: Some(path), .. } if path.len() < 2 || path.starts_with("/zookeeper"));
-        ours.retain(|item| !system(item) || theirs.contains(item));
-    }
-    let (Some(Item::Reply { fields: ours, .. }), Some(Item::Reply { fields: theirs, .. })) =
-        (ours.reply_mut(), theirs.reply_mut())
-    else {
-        return;
-    };
-    let zero = Value::Masked("0".to_string());
-    for (our, their) in ours.iter_mut().zip(theirs) {
-        let early = ["before", "about now"].iter().any(|name| our.value == Value::Masked((*name).to_string()));
-        if early && our.name == their.name && their.value == zero {
-            our.value = zero.clone();
-        }
-    }
-}
-
-fn bad_create_in_multi(done: Done<'_>, ours: &mut Observed, theirs: &mut Observed) {
-    let Some(Call::Multi(calls)) = done else { return };
-    let bad = |call: &Call| matches!(call, Call::Create { how, flags, .. } if matches!((how, flags), (How::Ttl(_), _) | (_, 5..=i32::MAX) | (_, i32::MIN..0)));
-    if calls.iter().any(bad) && !ours.succeeded() && !theirs.succeeded() {
-        ours.clone_from(theirs);
-    }
-}
-
 fn deleted_container(done: Done<'_>, ours: &mut Observed, theirs: &mut Observed) {
     let Some(Call::DeleteContainer { .. }) = done else { return };
     if matches!(ours.reply(), Some(Item::Reply { error: -6, .. }))
         && let (Some(ours), Some(theirs @ Item::Reply { error: -101, .. })) = (ours.reply_mut(), theirs.reply())
     {
         ours.clone_from(theirs);
-    }
-}
-
-fn restored_watch_of_the_empty_path(done: Done<'_>, ours: &mut Observed, theirs: &mut Observed) {
-    if !matches!(done, Some(Call::SetWatches { .. } | Call::SetWatches2 { .. })) {
-        return;
-    }
-    for side in [ours, theirs] {
-        if let Some(row) = side.0.get_mut(ASKED) {
-            row.retain(|item| !matches!(item, Item::Event { path: Some(path), .. } if path.is_empty()));
-        }
-    }
-}
-
-fn renegotiated_timeout(done: Done<'_>, ours: &mut Observed, theirs: &mut Observed) {
-    if let (None, Some([Item::Greeting { timeout, .. }]), Some([Item::Greeting { timeout: their @ 1.., .. }])) =
-        (done, ours.0.get_mut(ASKED).map(Vec::as_mut_slice), theirs.0.get(ASKED).map(Vec::as_slice))
-        && *timeout > 0
-    {
-        *timeout = *their;
     }
 }
 

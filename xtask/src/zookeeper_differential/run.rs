@@ -13,15 +13,17 @@ use super::call::{Call, Seen};
 use super::explained::{Done, Hits};
 use super::generator::{Generator, Step, open_create};
 use super::observed::{ASKED, BEFORE, Observed, kind_of_difference};
-use super::report::{Difference, Report};
 use super::side::{Again, Side};
 use super::tree::{JANITOR, one_in};
 use crate::Result;
+use crate::differences::{Difference, Report};
 
 /// Steps of one round.
 const STEPS: u64 = 300;
 /// Differences after which a round ends, though none of them was about a change.
 const DIFFERENCES_OF_A_ROUND: u64 = 5;
+/// Differences after which the run stops.
+const DIFFERENCES_MAX: u64 = 400;
 /// No such operation.
 const UNIMPLEMENTED: i32 = -6;
 /// How long a server takes to end a connection that it has said its last word to.
@@ -78,7 +80,7 @@ impl Run {
             differences: 0,
             diverged: false,
             trace: false,
-            report: Report::new(seed, bar.clone()),
+            report: Report::new(bar.clone(), "zookeeper", DIFFERENCES_MAX),
             bar,
             hits: Hits::default(),
         }
@@ -294,9 +296,10 @@ impl Run {
         self.diverged |= call.is_none_or(|call| !call.only_reads() && ours.succeeded() != theirs.succeeded());
         self.diverged |= events(&ours) || events(&theirs);
         self.differences += 1;
-        let difference =
-            Difference { kind, asked: asked.to_string(), ours: format!("{ours:?}"), theirs: format!("{theirs:?}") };
-        self.report.add(self.round, self.at, &difference);
+        let (at, round) = (self.at, self.round);
+        let place = format!("operation {at} of round {round}; replay: --seed {} --round {round}", self.seed);
+        let (ours, theirs) = (format!("{ours:?}"), format!("{theirs:?}"));
+        self.report.add(&Difference { kind: &kind, place, asked, ours: &ours, theirs: &theirs });
     }
 
     /// Ends the sessions and removes the tree of the round, each side as it is.

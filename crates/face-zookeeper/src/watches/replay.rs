@@ -15,11 +15,11 @@
 use std::sync::Arc;
 
 use tidelock_coordinator::{Coordinator, WatchNotice, WatchRequest, WatcherId};
-use tidelock_model::{Caller, Event, Key, KeyRange, Revision, Space, ZnodeEvent};
+use tidelock_model::{Caller, Identity, Key, KeyRange, Revision, Space, ZnodeChange, znode_changes};
 
-use super::{Watches, Wish};
+use super::{Watches, Wish, at, tell};
 use crate::outbox::Outbox;
-use crate::watch_table::{Change, ConnectionId, WatchTable};
+use crate::watch_table::{ConnectionId, WatchTable};
 use crate::wire::{EventKind, Reply};
 
 /// Changes held back for one connection while it is told of earlier ones: some ten megabytes of usual paths.
@@ -29,28 +29,21 @@ const REPLAYING: WatcherId = WatcherId(1);
 /// Changes that wait until earlier ones were told.
 pub(super) struct HeldBack {
     outbox: Arc<Outbox>,
-    changes: Vec<(Revision, Change, String)>,
+    changes: Vec<(Revision, ZnodeChange)>,
+    /// There were more than are kept.
+    too_slow: bool,
 }
 
 impl HeldBack {
-    pub(super) fn add(&mut self, event: &Event) {
-        let Some((at, change, path)) = change_of(event) else { return };
-        if self.changes.len() < HELD_BACK_MAX {
-            self.changes.push((at, change, path));
+    pub(super) fn add(&mut self, at: Revision, changes: &[ZnodeChange]) {
+        if self.changes.len() + changes.len() <= HELD_BACK_MAX {
+            self.changes.extend(changes.iter().map(|change| (at, change.clone())));
         } else {
+            self.changes.clear();
+            self.too_slow = true;
             self.outbox.cut();
         }
     }
-}
-
-fn change_of(event: &Event) -> Option<(Revision, Change, String)> {
-    let (change, path) = match ZnodeEvent::of(event)? {
-        ZnodeEvent::Created(path) => (Change::Created, path),
-        ZnodeEvent::DataChanged(path) => (Change::DataChanged, path),
-        ZnodeEvent::Deleted(path) => (Change::Deleted, path),
-        ZnodeEvent::SessionTaken { .. } | ZnodeEvent::SessionEnded(_) => return None,
-    };
-    Some((event.record.meta().modified, change, path))
 }
 
 /// The watches of one connection on their way from what its client has seen to now.
@@ -81,12 +74,13 @@ impl Replay {
         watches: &Arc<Watches>,
         connection: ConnectionId,
         outbox: &Arc<Outbox>,
+        identities: Vec<Identity>,
         wishes: impl Iterator<Item = &'a Wish>,
     ) -> Replay {
         let mut table = WatchTable::default();
-        table.connect(connection, Arc::clone(outbox));
+        table.connect(connection, Arc::clone(outbox), identities);
         wishes.for_each(|wish| table.add(connection, wish.kind, &wish.path));
-        let held = HeldBack { outbox: Arc::clone(outbox), changes: Vec::new() };
+        let held = HeldBack { outbox: Arc::clone(outbox), changes: Vec::new(), too_slow: false };
         watches.lock().held_back.insert(connection, held);
         Replay { watches: Arc::clone(watches), connection, outbox: Arc::clone(outbox), table, covered: None }
     }
@@ -96,15 +90,16 @@ impl Replay {
         let subscription = coordinator.subscribe();
         let range = KeyRange { start: Key::start_of(Space::Tree), end: Key::end_of(Space::Tree) };
         let (from, caller) = (Some(seen.next()), Caller::Internal);
-        subscription.open(WatchRequest { id: REPLAYING, range, from, want_previous: false, caller });
+        subscription.open(WatchRequest { id: REPLAYING, range, from, want_previous: true, caller });
         subscription.request_progress();
         loop {
             match subscription.next().await {
                 None => return Err(Stopping),
                 Some(WatchNotice::Opened { .. }) => {}
                 Some(WatchNotice::Events { events, .. }) => {
-                    for (at, change, path) in events.iter().filter_map(change_of) {
-                        self.table.tell(at, change, &path);
+                    for revision in events.chunk_by(|one, next| at(one) == at(next)) {
+                        let changes = znode_changes(revision);
+                        changes.iter().for_each(|change| tell(&mut self.table, at(&revision[0]), change));
                     }
                     // The client's pace is ours.
                     self.outbox.has_room().await;
@@ -136,15 +131,16 @@ impl Replay {
         if inner.told < at {
             return Err(Unfinished::Behind);
         }
-        let held = inner.held_back.remove(&self.connection).map(|held| held.changes).unwrap_or_default();
-        if held.len() >= HELD_BACK_MAX {
+        let held = inner.held_back.remove(&self.connection);
+        if held.as_ref().is_some_and(|held| held.too_slow) {
             return Err(Unfinished::TooSlow);
         }
+        let held = held.map(|held| held.changes).unwrap_or_default();
         let mut now = at;
         if let Some(covered) = self.covered {
-            for (revision, change, path) in held.into_iter().filter(|(revision, ..)| *revision > covered) {
-                self.table.tell(revision, change, &path);
-                now = now.max(revision);
+            for (revision, change) in held.iter().filter(|(revision, _)| *revision > covered) {
+                tell(&mut self.table, *revision, change);
+                now = now.max(*revision);
             }
         }
         for (wish, exists) in staying {

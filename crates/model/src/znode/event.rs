@@ -7,6 +7,8 @@ use crate::{Event, EventKind, Key, LeaseId, Space};
 
 /// First byte of the name of a znode's key: then the parent's path, a zero byte, and its own name.
 pub const ZNODE_KEY: u8 = b'N';
+/// First byte of the name of the key of what is kept beside a znode, its rights among it: then its path.
+pub const SIDE_KEY: u8 = b'S';
 /// First byte of the name of a session's own key: then its id.
 pub const SESSION_KEY: u8 = b'Z';
 
@@ -54,6 +56,11 @@ impl ZnodeEvent {
 fn rest(key: &Key, kind: u8) -> Option<&[u8]> {
     let ours = key.space_byte() == Some(Space::Tree as u8);
     key.name().split_first().filter(|(first, _)| ours && **first == kind).map(|(_, rest)| rest)
+}
+
+/// The path of a [`SIDE_KEY`].
+pub(super) fn side_path(key: &Key) -> Option<&str> {
+    std::str::from_utf8(rest(key, SIDE_KEY)?).ok()
 }
 
 /// The path of a znode's key; nothing for other keys.

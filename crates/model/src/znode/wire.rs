@@ -56,9 +56,10 @@ impl Wire for ZnodeCommand {
                 out.push(1);
                 put_varint(out, u64::from(*timeout_ms));
             }
-            ZnodeCommand::AttachSession { session } => {
-                out.push(2);
+            ZnodeCommand::AttachSession { session, timeout_ms } => {
+                out.push(6);
                 session.encode(out);
+                put_varint(out, u64::from(*timeout_ms));
             }
             ZnodeCommand::CloseSession { session } => {
                 out.push(3);
@@ -79,13 +80,15 @@ impl Wire for ZnodeCommand {
     fn decode(input: &mut Reader) -> Result<ZnodeCommand, DecodeError> {
         Ok(match input.byte()? {
             1 => ZnodeCommand::OpenSession { timeout_ms: input.varint32()? },
-            2 => ZnodeCommand::AttachSession { session: LeaseId::decode(input)? },
+            // As written before a timeout could change.
+            2 => ZnodeCommand::AttachSession { session: LeaseId::decode(input)?, timeout_ms: 0 },
             3 => ZnodeCommand::CloseSession { session: LeaseId::decode(input)? },
             4 => ZnodeCommand::Requests(ZnodeRequests::decode(input)?),
             5 => {
                 let count = input.count("the number of paths", ZNODE_PATHS_MAX)?;
                 ZnodeCommand::Reap { paths: (0..count).map(|_| path(input)).collect::<Result<_, _>>()? }
             }
+            6 => ZnodeCommand::AttachSession { session: LeaseId::decode(input)?, timeout_ms: input.varint32()? },
             tag => return Err(DecodeError::UnknownTag { what: "znode command", tag }),
         })
     }
@@ -460,7 +463,8 @@ mod tests {
             });
         prop_oneof![
             1 => any::<u32>().prop_map(|timeout_ms| ZnodeCommand::OpenSession { timeout_ms }),
-            1 => any::<i64>().prop_map(|id| ZnodeCommand::AttachSession { session: LeaseId(id) }),
+            1 => (any::<i64>(), any::<u32>())
+                .prop_map(|(id, timeout_ms)| ZnodeCommand::AttachSession { session: LeaseId(id), timeout_ms }),
             1 => any::<i64>().prop_map(|id| ZnodeCommand::CloseSession { session: LeaseId(id) }),
             6 => requests,
             1 => proptest::collection::vec(text(), 0..4).prop_map(|paths| ZnodeCommand::Reap { paths }),
@@ -488,6 +492,15 @@ mod tests {
         fn what_is_within_limits_can_be_read(command in command()) {
             prop_assert!(command.is_within_limits());
         }
+    }
+
+    /// A log that was written before must be read after.
+    #[test]
+    fn taking_a_session_over_is_read_as_it_was_written_before_timeouts_could_change() {
+        let mut bytes = vec![2];
+        LeaseId(9).encode(&mut bytes);
+        let expected = ZnodeCommand::AttachSession { session: LeaseId(9), timeout_ms: 0 };
+        assert_eq!(ZnodeCommand::from_bytes(bytes.into()), Ok(expected));
     }
 
     /// One request over a limit would make the whole entry unreadable, and others' requests with it.

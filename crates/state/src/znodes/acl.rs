@@ -1,12 +1,11 @@
 //! Who may do what with a znode: lists of rights, made sense of once when they are set, and judged at every
 //! request against the identities that came with it.
 
-use std::net::Ipv6Addr;
-
 use tidelock_model::limits::ZNODE_ACL_MAX;
+use tidelock_model::rights::{self, ip_prefix, is_everybody};
 use tidelock_model::{AclEntry, Identity, ZnodeError};
 
-pub(super) const READ: i32 = 1;
+pub(super) const READ: i32 = rights::READ;
 pub(super) const WRITE: i32 = 2;
 pub(super) const CREATE: i32 = 4;
 pub(super) const DELETE: i32 = 8;
@@ -52,10 +51,6 @@ pub(super) fn expand(acl: &[AclEntry], identities: &[Identity]) -> Result<Option
     Ok((!is_open).then_some(expanded))
 }
 
-fn is_everybody(who: &Identity) -> bool {
-    who.scheme == "world" && who.id == "anyone"
-}
-
 /// An address is no proof of who somebody is, and `super` is nobody in particular.
 fn is_proven(who: &Identity) -> bool {
     !matches!(who.scheme.as_str(), "ip" | "super" | "world" | "auth")
@@ -66,51 +61,16 @@ fn is_valid(who: &Identity) -> bool {
         "world" => is_everybody(who),
         // A user and a digest. Colons behind them are overlooked, as ZooKeeper does.
         "digest" => matches!(who.id.trim_end_matches(':').split(':').collect::<Vec<_>>()[..], [_, _]),
-        "ip" => prefix(&who.id).is_some(),
+        "ip" => ip_prefix(&who.id).is_some(),
         "x509" | "sasl" => !who.id.is_empty(),
         _ => false,
     }
 }
 
-/// An address and how many of its bits count.
-fn prefix(text: &str) -> Option<(Vec<u8>, usize)> {
-    let (address, bits) = text.split_once('/').map_or((text, None), |(address, bits)| (address, Some(bits)));
-    let bytes = address_bytes(address)?;
-    let all = bytes.len() * 8;
-    let bits = bits.map_or(Some(all), |bits| bits.parse().ok())?;
-    (bits <= all).then_some((bytes, bits))
-}
-
-/// Numbers may begin with zeros, as in ZooKeeper.
-fn address_bytes(text: &str) -> Option<Vec<u8>> {
-    let bytes: Result<Vec<u8>, _> = text.split('.').map(str::parse).collect();
-    match bytes {
-        Ok(bytes) => (bytes.len() == 4).then_some(bytes),
-        Err(_) => text.parse().ok().map(|address: Ipv6Addr| address.octets().to_vec()),
-    }
-}
-
 /// Whether the identities have any of these permissions.
 pub(super) fn check(acl: Option<&[AclEntry]>, permissions: i32, identities: &[Identity]) -> Result<(), ZnodeError> {
-    let Some(acl) = acl else { return Ok(()) };
-    let is_super = identities.iter().any(|who| who.scheme == "super");
-    let grants = |entry: &AclEntry| {
-        entry.permissions & permissions != 0
-            && (is_everybody(&entry.who) || identities.iter().any(|who| matches(&entry.who, who)))
-    };
-    if is_super || acl.iter().any(grants) { Ok(()) } else { Err(ZnodeError::NoAuth) }
-}
-
-fn matches(expected: &Identity, who: &Identity) -> bool {
-    if expected.scheme != who.scheme {
-        return false;
-    }
-    if expected.scheme != "ip" {
-        return expected.id == who.id;
-    }
-    let (Some((network, bits)), Some(address)) = (prefix(&expected.id), address_bytes(&who.id)) else { return false };
-    let bit = |bytes: &[u8], at: usize| bytes[at / 8] >> (7 - at % 8) & 1;
-    network.len() == address.len() && (0..bits).all(|at| bit(&network, at) == bit(&address, at))
+    let allowed = acl.is_none_or(|acl| rights::allows(acl, permissions, identities));
+    if allowed { Ok(()) } else { Err(ZnodeError::NoAuth) }
 }
 
 /// Hides digests: who may only read a list must not learn what to break a password with.

@@ -18,6 +18,9 @@ use crate::znodes::record::{Side, Znode};
 struct Change {
     path: String,
     becomes: Option<(Znode, Option<Bytes>)>,
+    /// What is beside a new znode that is not everybody's: written right before it, for who tells watchers of it
+    /// (`tidelock_model::znode_changes`).
+    side: Option<Side>,
 }
 
 /// Everything to change, at one revision.
@@ -56,8 +59,11 @@ impl State {
     }
 
     pub(super) fn make_changes(&mut self, changes: Changes, revising: &mut Revising<'_>) {
-        for Change { path, becomes } in changes.nodes {
+        for Change { path, becomes, side } in changes.nodes {
             let Some(key) = paths::node_key(&path) else { continue };
+            if let Some(side) = side {
+                self.put_side(revising, &path, &side);
+            }
             match becomes {
                 Some((znode, data)) => {
                     let value = PutValue::Set(znode.write(data.as_ref()));
@@ -69,6 +75,7 @@ impl State {
         }
         for (path, side) in changes.sides {
             match side {
+                Some(side) if self.has_just_got(&path, &side, revising.revision()) => {}
                 Some(side) => self.put_side(revising, &path, &side),
                 None => drop(self.delete_key(revising, &paths::side_key(&path))),
             }
@@ -82,6 +89,11 @@ impl State {
                 self.delete_key(revising, &key);
             }
         }
+    }
+
+    fn has_just_got(&self, path: &str, side: &Side, at: Revision) -> bool {
+        let stored = self.keyspace.get(&paths::side_key(path)).map(|item| &item.record);
+        stored.is_some_and(|record| record.meta().modified == at && *record.value() == side.write())
     }
 
     pub(super) fn put_side(&mut self, revising: &mut Revising<'_>, path: &str, side: &Side) {
@@ -126,7 +138,16 @@ impl<'a> Draft<'a> {
     /// Adds or changes a znode. Its parent is told of neither.
     pub(super) fn put(&mut self, path: &str, znode: Znode, data: Option<Bytes>) {
         self.nodes.insert(path.to_owned(), Some(znode));
-        self.changes.nodes.push(Change { path: path.to_owned(), becomes: Some((znode, data)) });
+        self.changes.nodes.push(Change { path: path.to_owned(), becomes: Some((znode, data)), side: None });
+    }
+
+    /// Adds a znode that is not everybody's, with what is beside it.
+    pub(super) fn put_restricted(&mut self, path: &str, znode: Znode, data: Option<Bytes>, side: Side) {
+        self.put(path, znode, data);
+        if let Some(change) = self.changes.nodes.last_mut() {
+            change.side = Some(side.clone());
+        }
+        self.put_side(path, side);
     }
 
     pub(super) fn put_side(&mut self, path: &str, side: Side) {
@@ -146,7 +167,7 @@ impl<'a> Draft<'a> {
     pub(super) fn delete(&mut self, path: &str) {
         let parent = paths::parent_of(path);
         self.nodes.insert(path.to_owned(), None);
-        self.changes.nodes.push(Change { path: path.to_owned(), becomes: None });
+        self.changes.nodes.push(Change { path: path.to_owned(), becomes: None, side: None });
         self.changes.sides.insert(path.to_owned(), None);
         self.changes.reapable.insert(path.to_owned(), false);
         *self.children.entry(parent.to_owned()).or_default() -= 1;

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 
 use bytes::Bytes;
 use tidelock_model::{
-    AclEntry, CreateZnode, Identity, LeaseId, Revision, ZnodeAnswer, ZnodeError, ZnodeLife, ZnodeOp, ZnodeOpAnswer,
-    ZnodeRequest, ZnodeStat,
+    AclEntry, CreateZnode, Identity, LeaseId, Revision, ZnodeAnswer, ZnodeError, ZnodeEvent, ZnodeLife, ZnodeOp,
+    ZnodeOpAnswer, ZnodeRequest, ZnodeStat,
 };
 
 use ZnodeError as E;
@@ -28,7 +28,12 @@ pub(super) struct Oracle {
     /// Generation of every session that is not over.
     pub(super) sessions: BTreeMap<LeaseId, u64>,
     pub(super) revision: u64,
+    /// What happened since somebody asked, in order, with the rights of the znode and of its parent.
+    pub(super) told: Vec<Told>,
 }
+
+/// A change and whom it may be told.
+pub(super) type Told = (ZnodeEvent, Vec<AclEntry>, Vec<AclEntry>);
 
 fn digest(identities: &[Identity]) -> impl Iterator<Item = &Identity> {
     identities.iter().filter(|identity| identity.scheme == "digest")
@@ -76,18 +81,18 @@ fn is_path(path: &str) -> bool {
 
 impl Oracle {
     pub(super) fn new() -> Oracle {
-        Oracle { nodes: BTreeMap::new(), sessions: BTreeMap::new(), revision: 1 }
+        Oracle { nodes: BTreeMap::new(), sessions: BTreeMap::new(), revision: 1, told: vec![] }
     }
 
-    pub(super) fn open(&mut self, session: LeaseId, now_ms: u64) {
+    pub(super) fn open(&mut self, session: LeaseId) {
         self.revision += 1;
         if self.nodes.is_empty() {
             for (path, child_version) in
                 [("/", -1), ("/zookeeper", -2), ("/zookeeper/quota", 0), ("/zookeeper/config", 0)]
             {
                 let acl = vec![super::testing::entry(31, "world", "anyone")];
-                let mut node = self.node(Some(Bytes::new()), acl, ZnodeLife::Persistent, LeaseId::NONE, now_ms);
-                node.stat.child_version = child_version;
+                let stat = ZnodeStat { child_version, ..ZnodeStat::default() };
+                let node = Node { data: Some(Bytes::new()), acl, life: ZnodeLife::Persistent, creates: 0, stat };
                 self.nodes.insert(path.into(), node);
             }
             let config = self.nodes.get_mut("/zookeeper/config").unwrap();
@@ -124,7 +129,14 @@ impl Oracle {
         gone.iter().for_each(|path| self.remove(path));
     }
 
+    fn tell(&mut self, path: &str, what: fn(String) -> ZnodeEvent) {
+        let above = parent(path).filter(|_| path != "/").and_then(|parent| self.nodes.get(&parent));
+        let above = above.map_or_else(super::testing::open_acl, |parent| parent.acl.clone());
+        self.told.push((what(path.to_owned()), self.nodes[path].acl.clone(), above));
+    }
+
     fn remove(&mut self, path: &str) {
+        self.tell(path, ZnodeEvent::Deleted);
         self.nodes.remove(path);
         let (parent, now) = (parent(path).unwrap(), Revision(self.revision));
         if let Some(parent) = self.nodes.get_mut(&parent) {
@@ -230,6 +242,7 @@ impl Oracle {
                 node.data.clone_from(data);
                 node.stat.version += 1;
                 (node.stat.modified, node.stat.modified_ms) = (now, now_ms);
+                self.tell(path, ZnodeEvent::DataChanged);
                 Ok(ZnodeOpAnswer::Changed(self.stat(path)))
             }
             ZnodeOp::SetAcl { path, acl, version } => {
@@ -277,6 +290,7 @@ impl Oracle {
         above.stat.child_version += 1;
         above.stat.children_modified = Revision(self.revision);
         self.nodes.insert(path.clone(), new);
+        self.tell(&path, ZnodeEvent::Created);
         let stat = self.stat(&path);
         Ok(ZnodeOpAnswer::Created { path, stat })
     }

@@ -4,7 +4,7 @@
 //! what creates something need check the spelling.
 
 use tidelock_model::limits::ZNODE_PATH_BYTES_MAX;
-use tidelock_model::{Key, KeyRange, LeaseId, SESSION_KEY, Space, ZNODE_KEY, ZnodeError};
+use tidelock_model::{Key, KeyRange, LeaseId, SESSION_KEY, SIDE_KEY, Space, ZNODE_KEY, ZnodeError};
 
 pub(super) const ROOT: &str = "/";
 /// What ZooKeeper keeps about itself: present from the beginning, and nobody can delete it.
@@ -12,7 +12,6 @@ pub(super) const SYSTEM: &str = "/zookeeper";
 pub(super) const QUOTA: &str = "/zookeeper/quota";
 pub(super) const CONFIG: &str = "/zookeeper/config";
 
-const SIDE: u8 = b'S';
 const REAPABLE: u8 = b'C';
 
 fn key(kind: u8, rest: &[u8]) -> Key {
@@ -39,7 +38,7 @@ pub(super) fn name_of(key: &Key) -> Option<String> {
 }
 
 pub(super) fn side_key(path: &str) -> Key {
-    key(SIDE, path.as_bytes())
+    key(SIDE_KEY, path.as_bytes())
 }
 
 pub(super) fn reapable_key(path: &str) -> Key {

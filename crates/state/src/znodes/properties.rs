@@ -3,8 +3,9 @@
 use proptest::collection::vec;
 use proptest::prelude::*;
 use tidelock_model::{
-    AclEntry, Answer, Command, CreateZnode, Identity, KeyRange, LeaseExpiry, LeaseId, SessionAnswer, Space,
-    ZnodeCommand, ZnodeError, ZnodeFound, ZnodeLife, ZnodeOp, ZnodeRead, ZnodeRequest, ZnodeRequests, znode_path,
+    AclEntry, Answer, Command, CreateZnode, Identity, KeyRange, LeaseExpiry, LeaseId, Revision, Rights, SessionAnswer,
+    Space, ZnodeCommand, ZnodeError, ZnodeEvent, ZnodeFound, ZnodeLife, ZnodeOp, ZnodeRead, ZnodeRequest,
+    ZnodeRequests, znode_changes, znode_path,
 };
 
 use super::oracle::{Oracle, may};
@@ -92,7 +93,8 @@ fn request() -> impl Strategy<Value = ZnodeRequest> {
 enum Step {
     /// So many at once, in one entry.
     Open(usize),
-    Attach(usize),
+    /// With this timeout, or the one before.
+    Attach(usize, u32),
     Close(usize),
     /// As etcd's clients could.
     Revoke(usize),
@@ -108,7 +110,7 @@ fn step() -> impl Strategy<Value = Step> {
     let behind = prop_oneof![9 => Just(0u64), 1 => Just(1)];
     prop_oneof![
         2 => (1usize..3).prop_map(Step::Open),
-        1 => any::<usize>().prop_map(Step::Attach),
+        1 => (any::<usize>(), prop_oneof![Just(0u32), 1u32..9000]).prop_map(|(at, ms)| Step::Attach(at, ms)),
         1 => any::<usize>().prop_map(Step::Close),
         1 => any::<usize>().prop_map(Step::Revoke),
         1 => vec(any::<usize>(), 0..3).prop_map(Step::Expire),
@@ -125,11 +127,13 @@ struct Run {
     oracle: Oracle,
     /// Every session that ever was.
     sessions: Vec<LeaseId>,
+    /// The last revision whose changes were compared.
+    told: Revision,
 }
 
 impl Run {
     fn new() -> Run {
-        Run { machine: Machine::new(), oracle: Oracle::new(), sessions: vec![] }
+        Run { machine: Machine::new(), oracle: Oracle::new(), sessions: vec![], told: Revision(1) }
     }
 
     /// Which session is meant; before there is any, one that never was.
@@ -156,18 +160,32 @@ impl Run {
                     assert!(!self.sessions.contains(&session), "an id is given out once");
                     assert_eq!(self.machine.state.lease(session).unwrap().ttl_s, 2);
                     self.sessions.push(session);
-                    self.oracle.open(session, now_ms);
+                    self.oracle.open(session);
                 }
             }
-            Step::Attach(at) => {
+            Step::Attach(at, timeout_ms) => {
                 let session = self.pick(at);
-                let attached = self.machine.attach_session(session).map(|client| client.generation).ok();
+                let before = self.machine.state.lease(session);
+                let attach = Command::Znode(ZnodeCommand::AttachSession { session, timeout_ms });
+                let attached = match self.machine.command(attach).result {
+                    Ok(Answer::Session(answer)) => Some((answer.generation, answer.timeout_ms)),
+                    _ => None,
+                };
                 let expected = self.oracle.sessions.get_mut(&session).map(|generation| {
                     *generation += 1;
                     *generation
                 });
                 self.oracle.revision += u64::from(expected.is_some());
-                assert_eq!(attached, expected);
+                assert_eq!(attached.map(|(generation, _)| generation), expected);
+                if let (Some((_, granted_ms)), Some(before)) = (attached, before) {
+                    let lease = self.machine.state.lease(session).unwrap();
+                    assert!(timeout_ms == 0 || granted_ms == timeout_ms);
+                    assert!(timeout_ms != 0 || lease.ttl_s == before.ttl_s);
+                    assert_eq!(
+                        (lease.ttl_s, lease.granted_at),
+                        (granted_ms.div_ceil(1000), self.machine.state.applied())
+                    );
+                }
             }
             Step::Close(at) => {
                 let session = self.pick(at);
@@ -261,6 +279,30 @@ impl Run {
         self.check_keys();
     }
 
+    /// Watchers are told of what happened, each of what it may read: with the rights that counted at that moment,
+    /// as the events say, also when they are read from history.
+    fn compare_told(&mut self, in_order: bool) {
+        let state = &self.machine.state;
+        let page = state.events_page(&KeyRange::all_of(Space::Tree), self.told.next(), usize::MAX, true).unwrap();
+        let mut told = vec![];
+        for revision in page.events.chunk_by(|one, next| one.record.meta().modified == next.record.meta().modified) {
+            for change in znode_changes(revision) {
+                let list = |rights: Rights| rights.map_or_else(open_acl, |list| list.to_vec());
+                match change.event {
+                    ZnodeEvent::SessionTaken { .. } | ZnodeEvent::SessionEnded(_) => {}
+                    event => told.push((event, list(change.rights), list(change.parent_rights))),
+                }
+            }
+        }
+        let mut expected = std::mem::take(&mut self.oracle.told);
+        if !in_order {
+            told.sort_by_key(|told| format!("{told:?}"));
+            expected.sort_by_key(|told| format!("{told:?}"));
+        }
+        assert_eq!(told, expected);
+        self.told = state.revision();
+    }
+
     /// What is stored is what belongs to the znodes and sessions that exist, and nothing else.
     fn check_keys(&self) {
         let state = &self.machine.state;
@@ -308,9 +350,13 @@ proptest! {
     fn the_tree_behaves_like_the_naive_one(steps in vec(step(), 1..40)) {
         let mut run = Run::new();
         run.step(Step::Open(2));
+        run.told = run.machine.state.revision();
         for step in steps {
+            // When a session ends, its znodes go in any order.
+            let in_order = matches!(step, Step::Requests(..));
             run.step(step);
             run.compare();
+            run.compare_told(in_order);
         }
     }
 }

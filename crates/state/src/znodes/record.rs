@@ -2,7 +2,8 @@
 //!
 //! ```text
 //! N  kind:1  created_ms:6  modified_ms:6  [ttl_ms:6]  data          kind = 0 plain, 1 container, 2 with a time
-//!                                                                   to live; plus 4 if there is data at all
+//!                                                                   to live; plus 4 if there is data at all,
+//!                                                                   plus 8 if it was there from the start
 //! S  child_creates:4  children_modified:8  acl_version:4  [acl]     without a list: everybody everything
 //! Z  timeout_ms:4  generation:8
 //! ```
@@ -11,14 +12,17 @@
 //! are not ours, which no command can have written, read as zeros, and as a list that lets nobody in.
 
 use bytes::Bytes;
-use tidelock_model::limits::{VALUE_BYTES_MAX, ZNODE_ACL_MAX};
-use tidelock_model::{
-    AclEntry, DecodeError, LeaseId, Reader, Record, Revision, Wire, ZnodeError, ZnodeLife, ZnodeStat, put_varint,
-};
+use tidelock_model::limits::VALUE_BYTES_MAX;
+use tidelock_model::rights::{RIGHTS_AT, stored_rights};
+use tidelock_model::{AclEntry, LeaseId, Record, Revision, Wire, ZnodeError, ZnodeLife, ZnodeStat, put_varint};
 
 const CONTAINER: u8 = 1;
 const WITH_TTL: u8 = 2;
 const WITH_DATA: u8 = 4;
+/// Nobody created it: it shows revision and time zero as long as nothing is changed about it, as ZooKeeper's do.
+const PLANTED: u8 = 8;
+/// The revision at which what nobody created was created.
+pub(super) const FROM_THE_START: Revision = Revision(0);
 /// Six bytes of milliseconds last for nine thousand years.
 const MS_BYTES: usize = 6;
 const MS_MAX: u64 = (1 << (8 * MS_BYTES)) - 1;
@@ -75,15 +79,16 @@ impl Znode {
         let (meta, mut value) = (record.meta(), record.value());
         let [kind] = take(&mut value);
         let (created_ms, modified_ms) = (take_ms(&mut value), take_ms(&mut value));
-        let life = match kind & !WITH_DATA {
+        let life = match kind & !(WITH_DATA | PLANTED) {
             _ if meta.lease.is_some() => ZnodeLife::Ephemeral,
             CONTAINER => ZnodeLife::Container,
             WITH_TTL => ZnodeLife::Ttl(take_ms(&mut value)),
             _ => ZnodeLife::Persistent,
         };
+        let planted = kind & PLANTED != 0;
         Znode {
-            created: meta.created,
-            modified: meta.modified,
+            created: if planted { FROM_THE_START } else { meta.created },
+            modified: if planted && meta.version == 1 { FROM_THE_START } else { meta.modified },
             version: meta.version,
             owner: meta.lease,
             life,
@@ -109,7 +114,8 @@ impl Znode {
             ZnodeLife::Ttl(_) => WITH_TTL,
         };
         let mut out = Vec::with_capacity(1 + 3 * MS_BYTES + data.map_or(0, Bytes::len));
-        out.push(kind | if data.is_some() { WITH_DATA } else { 0 });
+        let planted = if self.created == FROM_THE_START { PLANTED } else { 0 };
+        out.push(kind | planted | if data.is_some() { WITH_DATA } else { 0 });
         put_ms(&mut out, self.created_ms);
         put_ms(&mut out, self.modified_ms);
         if let ZnodeLife::Ttl(ttl_ms) = self.life {
@@ -159,17 +165,18 @@ impl Side {
     }
 
     pub(super) fn read(mut value: &[u8]) -> Side {
+        let acl = stored_rights(value);
         let value = &mut value;
         Side {
             child_creates: u32::from_be_bytes(take(value)),
             children_modified: Revision(u64::from_be_bytes(take(value))),
             acl_version: i32::from_be_bytes(take(value)),
-            acl: (!value.is_empty()).then(|| read_acl(value).unwrap_or_default()),
+            acl,
         }
     }
 
     pub(super) fn write(&self) -> Bytes {
-        let mut out = Vec::with_capacity(16);
+        let mut out = Vec::with_capacity(RIGHTS_AT);
         out.extend_from_slice(&self.child_creates.to_be_bytes());
         out.extend_from_slice(&self.children_modified.0.to_be_bytes());
         out.extend_from_slice(&self.acl_version.to_be_bytes());
@@ -179,11 +186,6 @@ impl Side {
         }
         out.into()
     }
-}
-
-fn read_acl(bytes: &[u8]) -> Result<Vec<AclEntry>, DecodeError> {
-    let mut input = Reader::new(Bytes::copy_from_slice(bytes));
-    (0..input.count("a list of rights", ZNODE_ACL_MAX)?).map(|_| AclEntry::decode(&mut input)).collect()
 }
 
 impl Session {
@@ -257,7 +259,7 @@ mod tests {
     /// A list of the greatest length must fit a record, or no snapshot could bring it back.
     #[test]
     fn the_longest_list_of_rights_fits_a_record() {
-        use tidelock_model::limits::{ZNODE_IDENTITY_BYTES_MAX, ZNODE_SCHEME_BYTES_MAX};
+        use tidelock_model::limits::{ZNODE_ACL_MAX, ZNODE_IDENTITY_BYTES_MAX, ZNODE_SCHEME_BYTES_MAX};
         let who = Identity { scheme: "s".repeat(ZNODE_SCHEME_BYTES_MAX), id: "i".repeat(ZNODE_IDENTITY_BYTES_MAX) };
         let acl = Some(vec![AclEntry { permissions: -1, who }; ZNODE_ACL_MAX]);
         let side = Side { acl, ..Side::of_new(Revision(1)) };

@@ -119,9 +119,9 @@ impl Asking<'_> {
             data_length,
         };
         let side = Side { acl, ..Side::of_new(revision) };
-        self.draft.put(&path, znode, create.data.clone());
-        if side.acl.is_some() {
-            self.draft.put_side(&path, side.clone());
+        match side.acl {
+            None => self.draft.put(&path, znode, create.data.clone()),
+            Some(_) => self.draft.put_restricted(&path, znode, create.data.clone(), side.clone()),
         }
         if matches!(create.life, ZnodeLife::Container | ZnodeLife::Ttl(_)) {
             self.draft.set_reapable(&path);
@@ -156,6 +156,10 @@ impl Asking<'_> {
             ..znode
         };
         self.draft.put(path, znode, data.cloned());
+        if side.acl.is_some() {
+            // Unchanged, and told with the change: not everybody who watches may hear of it.
+            self.draft.put_side(path, side.clone());
+        }
         Ok(ZnodeOpAnswer::Changed(self.draft.stat(path, &znode, &side)))
     }
 

@@ -15,13 +15,18 @@ use crate::State;
 use crate::apply::Effects;
 use crate::change::Revising;
 use crate::znodes::draft::Draft;
-use crate::znodes::record::{Session, Side, Znode};
+use crate::znodes::record::{FROM_THE_START, Session, Side, Znode};
 use crate::znodes::{acl, paths};
 
 /// The first byte of every session's id: far from what etcd's clients draw for their leases.
 const ID_TOP: i64 = 1 << 56;
 /// Bits for the place within an entry: as many as an entry may hold commands.
 const PLACE_BITS: u32 = tidelock_model::limits::BATCH_COMMANDS_MAX.ilog2();
+
+/// Late is allowed, early never: the lease lives as long as the session at least (L1).
+fn ttl_s(timeout_ms: u32) -> u32 {
+    timeout_ms.div_ceil(1000).max(1)
+}
 
 impl State {
     /// The session's own record, if it is one and not over.
@@ -42,10 +47,8 @@ impl State {
     pub(super) fn open_session(&mut self, timeout_ms: u32, effects: &mut Effects) -> Result<SessionAnswer, Refusal> {
         let place = effects.applied.len() as u64;
         let id = LeaseId(ID_TOP | (self.applied.0 << PLACE_BITS | place) as i64 & (ID_TOP - 1));
-        // Late is allowed, early never: the lease lives as long as the session at least (L1).
-        let ttl_s = timeout_ms.div_ceil(1000).max(1);
         // Refused if a client of etcd chose this very id for a lease: the next try gets another.
-        self.grant_lease(id, ttl_s, effects)?;
+        self.grant_lease(id, ttl_s(timeout_ms), effects)?;
         let session = Session { timeout_ms, generation: 1 };
         let mut revising = Revising::new(self, &mut effects.events);
         self.plant(&mut revising);
@@ -54,9 +57,18 @@ impl State {
         Ok(SessionAnswer { session: id, timeout_ms, generation: session.generation })
     }
 
-    pub(super) fn attach_session(&mut self, id: LeaseId, effects: &mut Effects) -> Result<SessionAnswer, Refusal> {
-        let session = self.session(id).ok_or(Refusal::LeaseNotFound)?;
-        let session = Session { generation: session.generation + 1, ..session };
+    /// The session's time begins anew with what was asked for now, longer or shorter. An end that was proposed for
+    /// the time before has no effect any more.
+    pub(super) fn attach_session(
+        &mut self,
+        id: LeaseId,
+        timeout_ms: u32,
+        effects: &mut Effects,
+    ) -> Result<SessionAnswer, Refusal> {
+        let before = self.session(id).ok_or(Refusal::LeaseNotFound)?;
+        let timeout_ms = if timeout_ms == 0 { before.timeout_ms } else { timeout_ms };
+        let session = Session { timeout_ms, generation: before.generation + 1 };
+        self.renew_lease_for(id, ttl_s(timeout_ms), effects);
         let mut revising = Revising::new(self, &mut effects.events);
         self.put_session(&mut revising, id, session);
         revising.finish(self);
@@ -83,22 +95,21 @@ impl State {
         if draft.node(paths::ROOT).is_some() {
             return;
         }
-        let (revision, now_ms) = (draft.revision, draft.now_ms());
         let znode = Znode {
-            created: revision,
-            modified: revision,
+            created: FROM_THE_START,
+            modified: FROM_THE_START,
             version: 1,
             owner: LeaseId::NONE,
             life: ZnodeLife::Persistent,
-            created_ms: now_ms,
-            modified_ms: now_ms,
+            created_ms: 0,
+            modified_ms: 0,
             data_length: 0,
         };
         for path in [paths::ROOT, paths::SYSTEM, paths::QUOTA, paths::CONFIG] {
             draft.put(path, znode, Some(Bytes::new()));
         }
         // Everybody may see who the members are. ZooKeeper sets this list without counting it.
-        let config = Side { acl: Some(vec![acl::world(acl::READ)]), acl_version: -1, ..Side::of_new(revision) };
+        let config = Side { acl: Some(vec![acl::world(acl::READ)]), acl_version: -1, ..Side::of_new(FROM_THE_START) };
         draft.put_side(paths::CONFIG, config);
         let changes = draft.finish();
         self.make_changes(changes, revising);
@@ -155,7 +166,7 @@ mod tests {
         assert_eq!(one(set("/p", "", -1)), [ZnodeEvent::DataChanged("/p".into())]);
         assert_eq!(one(set_acl("/p", crate::znodes::testing::open_acl(), -1)), []);
 
-        let (events, _) = told(Command::Znode(ZnodeCommand::AttachSession { session }));
+        let (events, _) = told(Command::Znode(ZnodeCommand::AttachSession { session, timeout_ms: 0 }));
         assert_eq!(events, [ZnodeEvent::SessionTaken { session, generation: 2 }]);
         let (events, _) = told(Command::Znode(ZnodeCommand::CloseSession { session }));
         assert_eq!(events, [ZnodeEvent::Deleted("/p/é".into()), ZnodeEvent::SessionEnded(session)]);

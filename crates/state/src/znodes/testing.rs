@@ -97,7 +97,8 @@ impl Machine {
     }
 
     pub(crate) fn attach_session(&mut self, session: LeaseId) -> Result<Client, Refusal> {
-        match self.command(Command::Znode(ZnodeCommand::AttachSession { session })).result? {
+        let attach = ZnodeCommand::AttachSession { session, timeout_ms: 0 };
+        match self.command(Command::Znode(attach)).result? {
             Answer::Session(answer) => Ok(Client::of(answer)),
             other => panic!("not a session: {other:?}"),
         }
