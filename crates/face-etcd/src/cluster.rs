@@ -50,6 +50,7 @@ pub fn add_to_change(request: &MemberAddRequest, id: NodeId) -> Result<MemberCha
         peer_addresses: peer_addresses(&request.peer_ur_ls)?,
         client_urls: Vec::new(),
         role: if request.is_learner { MemberRole::Learner } else { MemberRole::Voter },
+        zookeeper: None,
     }))
 }
 
@@ -194,7 +195,7 @@ mod tests {
     }
 
     fn member(id: u64, name: &str, role: MemberRole) -> Member {
-        Member { id: NodeId(id), name: name.into(), peer_addresses: vec![], client_urls: vec![], role }
+        Member { id: NodeId(id), name: name.into(), peer_addresses: vec![], client_urls: vec![], role, zookeeper: None }
     }
 
     /// Operators do different things about a member they forgot to start and one they cannot reach.

@@ -35,6 +35,7 @@ fn written(pages: Vec<Vec<KeyValue>>, revision: u64, compacted: u64) -> backup::
             peer_addresses: vec!["h:1".into()],
             client_urls: vec!["http://h:2".into()],
             role: MemberRole::Voter,
+            zookeeper: None,
         }],
         alarms: vec![
             Alarm { member: NodeId(10), kind: AlarmKind::NoSpace },

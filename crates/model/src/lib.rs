@@ -40,7 +40,7 @@ pub use ids::{ClusterId, LeaseId, LogIndex, LogTime, NodeId, Revision, Term};
 pub use intervals::Intervals;
 pub use key::{Key, KeyRange, Space};
 pub use log::{HardState, LogEntry};
-pub use member::{Member, MemberChange, MemberRole, Members};
+pub use member::{Member, MemberChange, MemberRole, Members, ZookeeperServer};
 pub use outcome::{Answer, OpAnswer, Outcome, RangeAnswer, Refusal};
 pub use proposal::{Batch, Origin, Proposal, RequestId};
 pub use query::{LeaseInfo, PageQuery, Query, QueryAnswer};

@@ -19,6 +19,19 @@ pub struct Member {
     pub client_urls: Vec<String>,
     /// Voter or learner.
     pub role: MemberRole,
+    /// What it is to ZooKeeper's clients; nothing as long as it does not serve them.
+    pub zookeeper: Option<ZookeeperServer>,
+}
+
+/// What `server.N` of `/zookeeper/config` says of a member, beside its peer address and its part.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ZookeeperServer {
+    /// The N. Zero asks for any that is free; no member has it.
+    pub number: u64,
+    /// Where a ZooKeeper would elect leaders. It is told and not opened.
+    pub election_port: u16,
+    /// Where clients are served, `host:port`.
+    pub client_address: String,
 }
 
 /// Whether a member counts towards the majority.
@@ -48,9 +61,9 @@ pub enum MemberChange {
         /// The part it has and keeps; filled in by the leader, whatever it was asked for.
         role: MemberRole,
     },
-    /// Several at once, by joint consensus: add these voters and remove those members.
+    /// Several at once, by joint consensus: add these members and remove those.
     Replace {
-        /// New voters.
+        /// New members, and present ones that get another part.
         add: Vec<Member>,
         /// Members to remove.
         remove: Vec<NodeId>,
@@ -84,7 +97,10 @@ impl Members {
                 }
             }
             MemberChange::Replace { add, remove } => {
-                add.iter().for_each(|member| self.add(member));
+                for member in add {
+                    self.add(member);
+                    self.by_id.entry(member.id).and_modify(|known| known.role = member.role);
+                }
                 remove.iter().for_each(|id| self.remove(*id));
             }
         }
@@ -92,16 +108,33 @@ impl Members {
 
     /// Takes over the name and client addresses a member published.
     pub fn publish(&mut self, published: &Member) {
+        let zookeeper = self.numbered(published);
         if let Some(member) = self.by_id.get_mut(&published.id) {
             member.name.clone_from(&published.name);
             member.client_urls.clone_from(&published.client_urls);
+            member.zookeeper = zookeeper;
         }
     }
 
+    /// What a member is to ZooKeeper's clients, with a number that is no other member's: the one it asks for, else
+    /// the one it has, else the smallest that is free.
+    fn numbered(&self, asking: &Member) -> Option<ZookeeperServer> {
+        let asked = asking.zookeeper.as_ref()?;
+        let others = self.by_id.values().filter(|member| member.id != asking.id);
+        let taken: Vec<u64> = others.filter_map(|member| Some(member.zookeeper.as_ref()?.number)).collect();
+        let has = self.by_id.get(&asking.id).and_then(|member| member.zookeeper.as_ref());
+        let is_free = |number: &u64| *number != 0 && !taken.contains(number);
+        let wished = [asked.number, has.map_or(0, |has| has.number)].into_iter().find(is_free);
+        let number = wished.or_else(|| (1..).find(is_free)).unwrap_or_default();
+        Some(ZookeeperServer { number, ..asked.clone() })
+    }
+
     fn add(&mut self, member: &Member) {
-        if !self.removed.contains(&member.id) {
-            self.by_id.entry(member.id).or_insert_with(|| member.clone());
+        if self.removed.contains(&member.id) {
+            return;
         }
+        let zookeeper = self.numbered(member);
+        self.by_id.entry(member.id).or_insert_with(|| Member { zookeeper, ..member.clone() });
     }
 
     fn remove(&mut self, id: NodeId) {
@@ -129,17 +162,39 @@ impl Wire for Member {
         put_bytes(out, self.name.as_bytes());
         put_texts(out, &self.peer_addresses);
         put_texts(out, &self.client_urls);
-        out.push(self.role as u8);
+        match &self.zookeeper {
+            None => out.push(self.role as u8),
+            Some(server) => {
+                out.push(self.role as u8 | SERVES_ZOOKEEPER);
+                put_varint(out, server.number);
+                put_varint(out, u64::from(server.election_port));
+                put_bytes(out, server.client_address.as_bytes());
+            }
+        }
     }
     fn decode(input: &mut Reader) -> Result<Member, DecodeError> {
-        Ok(Member {
-            id: NodeId::decode(input)?,
-            name: input.text(MEMBER_TEXT_BYTES_MAX)?,
-            peer_addresses: texts(input)?,
-            client_urls: texts(input)?,
-            role: role(input)?,
-        })
+        let id = NodeId::decode(input)?;
+        let name = input.text(MEMBER_TEXT_BYTES_MAX)?;
+        let (peer_addresses, client_urls) = (texts(input)?, texts(input)?);
+        let parts = input.byte()?;
+        let role = match parts & !SERVES_ZOOKEEPER {
+            0 => MemberRole::Voter,
+            1 => MemberRole::Learner,
+            tag => return Err(DecodeError::UnknownTag { what: "member role", tag }),
+        };
+        let zookeeper = (parts & SERVES_ZOOKEEPER != 0).then(|| server(input)).transpose()?;
+        Ok(Member { id, name, peer_addresses, client_urls, role, zookeeper })
     }
+}
+
+/// Added to the byte of a member's part if the three fields of [`ZookeeperServer`] follow.
+const SERVES_ZOOKEEPER: u8 = 2;
+
+fn server(input: &mut Reader) -> Result<ZookeeperServer, DecodeError> {
+    let number = input.varint()?;
+    // A larger one, which nobody writes, reads as none.
+    let election_port = u16::try_from(input.varint32()?).unwrap_or_default();
+    Ok(ZookeeperServer { number, election_port, client_address: input.text(MEMBER_TEXT_BYTES_MAX)? })
 }
 
 fn role(input: &mut Reader) -> Result<MemberRole, DecodeError> {
@@ -217,5 +272,76 @@ impl Wire for Members {
         let count = input.count("the number of removed members", 1 << 20)?;
         let removed = (0..count).map(|_| NodeId::decode(input)).collect::<Result<_, _>>()?;
         Ok(Members { by_id, removed })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn member(id: u64, number: u64) -> Member {
+        Member {
+            id: NodeId(id),
+            name: format!("n{id}"),
+            peer_addresses: vec![format!("h{id}:2888")],
+            client_urls: vec![],
+            role: MemberRole::Voter,
+            zookeeper: Some(ZookeeperServer { number, election_port: 3888, client_address: format!("h{id}:2181") }),
+        }
+    }
+
+    fn numbers(members: &Members) -> Vec<u64> {
+        members.by_id.values().map(|member| member.zookeeper.as_ref().map_or(0, |server| server.number)).collect()
+    }
+
+    /// Two lines with one number are read as one server: clients would never find the other.
+    #[test]
+    fn no_two_members_get_the_same_number_and_none_loses_the_one_it_has() {
+        let mut members = Members::default();
+        for id in 1..=4 {
+            members.apply(&MemberChange::Add(Member { zookeeper: None, ..member(id, 0) }));
+        }
+        members.publish(&member(1, 2));
+        members.publish(&member(2, 0));
+        members.publish(&member(3, 2));
+        members.publish(&member(4, u64::MAX));
+        assert_eq!(numbers(&members), [2, 1, 3, u64::MAX]);
+        members.publish(&member(3, 0));
+        members.publish(&member(1, 7));
+        assert_eq!(numbers(&members), [7, 1, 3, u64::MAX]);
+        members.apply(&MemberChange::Add(member(5, 1)));
+        assert_eq!(numbers(&members), [7, 1, 3, u64::MAX, 2]);
+    }
+
+    /// Logs and snapshots of before must be read, and both kinds of members in them told apart.
+    #[test]
+    fn members_are_read_as_they_were_written() {
+        for (serves, role) in [
+            (true, MemberRole::Voter),
+            (true, MemberRole::Learner),
+            (false, MemberRole::Voter),
+            (false, MemberRole::Learner),
+        ] {
+            let mut member = Member { role, ..member(9, 300) };
+            if !serves {
+                member.zookeeper = None;
+            }
+            assert_eq!(Member::from_bytes(member.to_bytes().into()), Ok(member));
+        }
+        let mut bytes = Member { zookeeper: None, ..member(9, 300) }.to_bytes();
+        *bytes.last_mut().unwrap() = 4;
+        assert!(Member::from_bytes(bytes.into()).is_err());
+    }
+
+    /// One change of several members may give a present one another part.
+    #[test]
+    fn replacing_changes_the_part_of_a_member_that_is_there_and_nothing_else() {
+        let mut members = Members::default();
+        members.apply(&MemberChange::Add(member(1, 4)));
+        let add = vec![Member { role: MemberRole::Learner, name: "other".into(), ..member(1, 9) }, member(2, 0)];
+        members.apply(&MemberChange::Replace { add, remove: vec![] });
+        let one = &members.by_id[&NodeId(1)];
+        assert_eq!((one.role, one.name.as_str()), (MemberRole::Learner, "n1"));
+        assert_eq!(numbers(&members), [4, 1]);
     }
 }

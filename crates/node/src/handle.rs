@@ -291,6 +291,7 @@ impl<L: Links> Coordinator for NodeHandle<L> {
                 if let Some(known) = published.by_id.get(&member.id) {
                     member.name.clone_from(&known.name);
                     member.client_urls.clone_from(&known.client_urls);
+                    member.zookeeper.clone_from(&known.zookeeper);
                 }
             }
             Ok(members)

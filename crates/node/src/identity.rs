@@ -125,6 +125,7 @@ mod tests {
             peer_addresses: vec!["h:1".into()],
             client_urls: vec![],
             role: MemberRole::Voter,
+            zookeeper: None,
         };
         Identity { cluster: ClusterId(7), node: NodeId(9), disk: 5, first_members: vec![member] }
     }

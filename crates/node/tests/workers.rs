@@ -50,6 +50,7 @@ impl Single {
             peer_addresses: vec!["h:1".into()],
             client_urls: vec![],
             role: MemberRole::Voter,
+            zookeeper: None,
         };
         let config = NodeConfig {
             name: "one".into(),

@@ -101,14 +101,20 @@ impl Applier {
             }
             Committed::Batch { bytes, .. } => self.apply_batch(state, index, term, bytes, report),
             Committed::Membership { change, voters, .. } => {
-                match change {
-                    Some(change) => state.apply_membership(index, &change),
-                    None => state.apply_nothing(index),
-                }
+                let effects = match change {
+                    Some(change) => Some(state.apply_membership(index, &change)),
+                    None => {
+                        state.apply_nothing(index);
+                        None
+                    }
+                };
                 if !tidelock_model::planted!(SnapshotForgetsVoters) {
                     self.voters = voters;
                 }
-                self.show(state, None);
+                self.show(state, effects.as_ref());
+                if let Some(effects) = effects {
+                    self.hub.publish(&effects.events, state.revision());
+                }
             }
         }
         self.applied_term = term;

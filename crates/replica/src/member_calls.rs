@@ -35,11 +35,13 @@ enum Wish {
     Transfer,
 }
 
-/// Whether a change removes this member.
+/// Whether a change ends this member's vote, which a leader must have.
 fn removes(change: &MemberChange, id: NodeId) -> bool {
     match change {
         MemberChange::Remove(removed) => *removed == id,
-        MemberChange::Replace { remove, .. } => remove.contains(&id),
+        MemberChange::Replace { add, remove } => {
+            remove.contains(&id) || add.iter().any(|member| member.id == id && member.role == MemberRole::Learner)
+        }
         MemberChange::Add(_) | MemberChange::Promote(_) | MemberChange::Readdress { .. } => false,
     }
 }
@@ -97,14 +99,8 @@ impl Replica {
         match change {
             MemberChange::Add(member) => self.judge_added(member)?,
             MemberChange::Promote(id) => {
-                if known(id)?.role != MemberRole::Learner {
-                    return Err(MemberRefusal::WrongRole(*id));
-                }
-                let matched = self.consensus.progress().find(|(peer, ..)| peer == id).map_or(0, |(_, m, _)| m.0);
-                let behind = self.consensus.last_index().0.saturating_sub(matched);
-                if behind > PROMOTE_BEHIND_MAX || matched == 0 {
-                    return Err(MemberRefusal::LearnerBehind { id: *id, behind });
-                }
+                known(id)?;
+                self.judge_promoted(*id)?;
                 // It was heard of just now, so it only adds to the healthy ones.
                 return Ok(());
             }
@@ -116,11 +112,33 @@ impl Replica {
                 return self.judge_addresses(&readdressed);
             }
             MemberChange::Replace { add, remove } => {
-                add.iter().try_for_each(|member| self.judge_added(member))?;
+                for member in add {
+                    match members.get(&member.id).map(|known| (known.role, member.role)) {
+                        None => self.judge_added(member)?,
+                        Some((MemberRole::Voter, MemberRole::Learner)) => {}
+                        Some((_, MemberRole::Voter)) => self.judge_promoted(member.id)?,
+                        Some((MemberRole::Learner, MemberRole::Learner)) => {
+                            return Err(MemberRefusal::WrongRole(member.id));
+                        }
+                    }
+                }
                 remove.iter().try_for_each(|id| known(id).map(|_| ()))?;
             }
         }
         self.judge_majority(change)
+    }
+
+    /// Whether a member is a learner that is near enough to vote.
+    fn judge_promoted(&self, id: NodeId) -> Result<(), MemberRefusal> {
+        if self.members.by_id.get(&id).is_none_or(|member| member.role != MemberRole::Learner) {
+            return Err(MemberRefusal::WrongRole(id));
+        }
+        let matched = self.consensus.progress().find(|(peer, ..)| *peer == id).map_or(0, |(_, m, _)| m.0);
+        let behind = self.consensus.last_index().0.saturating_sub(matched);
+        if behind > PROMOTE_BEHIND_MAX || matched == 0 {
+            return Err(MemberRefusal::LearnerBehind { id, behind });
+        }
+        Ok(())
     }
 
     fn judge_added(&self, member: &Member) -> Result<(), MemberRefusal> {
@@ -181,7 +199,9 @@ impl Replica {
         let members = &self.members;
         let is_it = |(_, (wish, _)): &(&Token, &(Wish, u64))| match wish {
             Wish::Change(MemberChange::Replace { add, remove }) => {
-                let added = add.iter().all(|member| members.by_id.contains_key(&member.id));
+                let is_there =
+                    |member: &Member| members.by_id.get(&member.id).is_some_and(|known| known.role == member.role);
+                let added = add.iter().all(is_there);
                 added && remove.iter().all(|id| members.removed.contains(id))
             }
             Wish::Change(wished) => wished == change,

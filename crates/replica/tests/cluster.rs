@@ -41,7 +41,7 @@ struct Cluster {
 
 fn member(id: u64, role: MemberRole) -> Member {
     let peer_addresses = vec![format!("host-{id}:1")];
-    Member { id: NodeId(id), name: format!("n{id}"), peer_addresses, client_urls: vec![], role }
+    Member { id: NodeId(id), name: format!("n{id}"), peer_addresses, client_urls: vec![], role, zookeeper: None }
 }
 
 impl Cluster {

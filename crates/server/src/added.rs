@@ -170,6 +170,7 @@ mod tests {
             peer_addresses: vec![address.into()],
             client_urls: vec![],
             role: MemberRole::Voter,
+            zookeeper: None,
         }
     }
 

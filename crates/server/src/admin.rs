@@ -220,6 +220,7 @@ async fn add_member(State(admin): State<Admin>, body: Bytes) -> Result<Json<Memb
         peer_addresses: vec![request.peer_address],
         client_urls: Vec::new(),
         role: if request.learner { MemberRole::Learner } else { MemberRole::Voter },
+        zookeeper: None,
     };
     let id = member.id;
     let members = admin.coordinator.change_members(Caller::Internal, MemberChange::Add(member)).await?;

@@ -169,6 +169,8 @@ impl MemberReport {
             peer_addresses: self.peer_addresses.clone(),
             client_urls: self.client_urls.clone(),
             role: if self.role == "learner" { MemberRole::Learner } else { MemberRole::Voter },
+            // What it is to ZooKeeper's clients it will learn from the log, as everybody does.
+            zookeeper: None,
         })
     }
 

@@ -66,6 +66,7 @@ impl Founding {
             peer_addresses: founder.clone().addresses(),
             client_urls: Vec::new(),
             role: MemberRole::Voter,
+            zookeeper: None,
         };
         Founding { cluster: ClusterId(cluster), members: founders.iter().map(member).collect() }
     }

@@ -50,7 +50,7 @@ impl Observer for Tap {
             events: effects.map(|effects| effects.events.clone()).unwrap_or_default(),
             leases: effects.map(|effects| effects.leases.clone()).unwrap_or_default(),
             // Only entries without commands change members.
-            members: effects.is_none().then(|| state.members().clone()),
+            members: effects.is_none_or(|effects| effects.applied.is_empty()).then(|| state.members().clone()),
             auth: Arc::clone(state.auth()),
             installed: false,
         });

@@ -124,6 +124,7 @@ impl World {
             peer_addresses: vec![format!("host-{id}:1")],
             client_urls: vec![],
             role: MemberRole::Voter,
+            zookeeper: None,
         };
         let limits = limits(&plan, &mut random.fork("limits"));
         World {

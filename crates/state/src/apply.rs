@@ -89,10 +89,13 @@ impl State {
         self.advance(index);
     }
 
-    /// Carries out a change of who is in the cluster.
-    pub fn apply_membership(&mut self, index: LogIndex, change: &MemberChange) {
+    /// Carries out a change of who is in the cluster, and tells ZooKeeper's clients.
+    pub fn apply_membership(&mut self, index: LogIndex, change: &MemberChange) -> Effects {
         self.advance(index);
         self.members.apply(change);
+        let mut effects = Effects::default();
+        self.refresh_config(&mut effects.events);
+        effects
     }
 
     fn advance(&mut self, index: LogIndex) {
@@ -142,6 +145,7 @@ impl State {
             }
             Command::PublishMember(member) => {
                 self.members.publish(&member);
+                self.refresh_config(&mut effects.events);
                 Ok(Answer::Done)
             }
             Command::SetAlarm { alarm, raised } => self.set_alarm(alarm, raised),
@@ -432,6 +436,7 @@ mod tests {
             peer_addresses: vec![format!("10.0.0.{id}:2380")],
             client_urls: vec![],
             role: MemberRole::Learner,
+            zookeeper: None,
         };
         let mut state = State::new();
         state.bootstrap_members(vec![member(1, "one")]);

@@ -151,7 +151,7 @@ fn item(name: &str, [created, modified, version]: [u64; 3], lease: i64) -> KeyVa
 
 fn member(id: u64) -> Member {
     let (name, role) = (String::new(), MemberRole::Voter);
-    Member { id: NodeId(id), name, peer_addresses: vec![], client_urls: vec![], role }
+    Member { id: NodeId(id), name, peer_addresses: vec![], client_urls: vec![], role, zookeeper: None }
 }
 
 /// R5: three founders each read the file by themselves; one that differs by a bit would be found out as a

@@ -396,6 +396,7 @@ fn wild_command() -> impl Strategy<Value = Command> {
             peer_addresses: vec![],
             client_urls: vec![],
             role: MemberRole::Learner,
+            zookeeper: None,
         })),
     ]
 }

@@ -26,6 +26,7 @@
 //! a session ends or a container is looked at, watches, and anything about the wire.
 
 mod acl;
+mod config;
 mod draft;
 #[cfg(test)]
 mod oracle;

@@ -127,6 +127,7 @@ mod tests {
             peer_addresses: vec!["h:1".into(), "h:2".into()],
             client_urls: vec![],
             role: MemberRole::Voter,
+            zookeeper: None,
         };
         let frame = answer(ClusterId(1), NodeId(2), std::slice::from_ref(&member));
         let expected = Acquainted { cluster: ClusterId(1), node: NodeId(2), members: vec![member] };

@@ -109,7 +109,14 @@ impl Double {
 
 fn founder(id: u64) -> Member {
     let (name, client_urls) = (String::new(), Vec::new());
-    Member { id: NodeId(id), name, peer_addresses: vec![format!("n{id}:1")], client_urls, role: MemberRole::Voter }
+    Member {
+        id: NodeId(id),
+        name,
+        peer_addresses: vec![format!("n{id}:1")],
+        client_urls,
+        role: MemberRole::Voter,
+        zookeeper: None,
+    }
 }
 
 impl Coordinator for Double {

@@ -116,7 +116,14 @@ impl Churn {
         let id = self.next_id;
         self.next_id += 1;
         let (name, client_urls) = (String::new(), Vec::new());
-        Member { id: NodeId(id), name, peer_addresses: vec![format!("machine-{id:x}:2380")], client_urls, role }
+        Member {
+            id: NodeId(id),
+            name,
+            peer_addresses: vec![format!("machine-{id:x}:2380")],
+            client_urls,
+            role,
+            zookeeper: None,
+        }
     }
 
     async fn send(&self, change: MemberChange) -> Option<Result<Vec<Member>, MemberError>> {

@@ -105,9 +105,12 @@ impl State {
             modified_ms: 0,
             data_length: 0,
         };
-        for path in [paths::ROOT, paths::SYSTEM, paths::QUOTA, paths::CONFIG] {
+        for path in [paths::ROOT, paths::SYSTEM, paths::QUOTA] {
             draft.put(path, znode, Some(Bytes::new()));
         }
+        let text = self.config_text(revision);
+        let data_length = u32::try_from(text.len()).unwrap_or_default();
+        draft.put(paths::CONFIG, Znode { data_length, ..znode }, Some(text));
         // Everybody may see who the members are. ZooKeeper sets this list without counting it.
         let config = Side { acl: Some(vec![acl::world(acl::READ)]), acl_version: -1, ..Side::of_new(FROM_THE_START) };
         draft.put_side(paths::CONFIG, config);
