@@ -25,6 +25,10 @@ pub struct FaceConfig {
     pub server_number: u64,
     /// Whether persistent watches that are given back are told what they missed; ZooKeeper does not do so.
     pub replay_watches: bool,
+    /// Whether clients may change the members (`reconfigEnabled`).
+    pub reconfig: bool,
+    /// Whether reads are answered without a majority, to clients that ask for it (`readonlymode.enabled`).
+    pub read_only_mode: bool,
     /// How often containers and znodes with a time to live are looked at.
     pub reap_interval: Duration,
 }
@@ -49,6 +53,8 @@ impl FaceConfig {
             words: Some(vec!["srvr".to_owned()]),
             server_number: 1,
             replay_watches: false,
+            reconfig: false,
+            read_only_mode: false,
             reap_interval: Duration::from_secs(60),
         }
     }

@@ -18,11 +18,13 @@
 mod config;
 mod connection;
 mod credentials;
+mod ensemble;
 mod listener;
 mod outbox;
 mod own_requests;
 mod paths;
 mod reaper;
+mod reconfig;
 mod sessions;
 mod translate;
 mod watch_table;
@@ -47,6 +49,8 @@ pub(crate) struct Face {
     pub(crate) sessions: Arc<Sessions>,
     pub(crate) watches: Arc<Watches>,
     pub(crate) counts: words::Counts,
+    /// Held while a client changes the members.
+    pub(crate) reconfiguring: tokio::sync::Mutex<()>,
 }
 
 /// ZooKeeper's protocol at a node. Cheap to clone.
@@ -62,6 +66,7 @@ impl ZookeeperFace {
         let sessions = Arc::new(Sessions::new(Arc::clone(&coordinator)));
         let watches = Arc::new(Watches::new(&*coordinator));
         let counts = words::Counts::default();
-        ZookeeperFace { shared: Arc::new(Face { coordinator, config, sessions, watches, counts }) }
+        let reconfiguring = tokio::sync::Mutex::new(());
+        ZookeeperFace { shared: Arc::new(Face { coordinator, config, sessions, watches, counts, reconfiguring }) }
     }
 }

@@ -6,6 +6,7 @@ use tidelock_model::{Caller, Command, Identity, Revision, ZnodeCommand, ZnodeErr
 
 use crate::connection::{Connection, Ended};
 use crate::credentials::{Proof, prove};
+use crate::ensemble::Asked;
 use crate::translate::read_path;
 use crate::watch_table::WatchKind;
 use crate::watches::{Early, Replay, Unfinished, Wish};
@@ -44,7 +45,14 @@ impl Connection {
             Request::CloseSession => return self.close(xid).await,
             // Meant for ZooKeeper's own servers, which believe whoever says it.
             Request::DeleteContainer { .. } => self.outbox.plain(xid, &Reply::Error(ErrorCode::Unimplemented)),
-            Request::Reconfig { .. } => self.outbox.plain(xid, &Reply::Error(ErrorCode::ReconfigDisabled)),
+            Request::Reconfig { joining_servers, leaving_servers, new_members, cur_config_id } => {
+                let asked = Asked {
+                    joining: joining_servers.as_deref().unwrap_or_default(),
+                    leaving: leaving_servers.as_deref().unwrap_or_default(),
+                    new_members: new_members.as_deref().unwrap_or_default(),
+                };
+                self.reconfig(xid, &asked, cur_config_id).await?;
+            }
             _ => self.outbox.plain(xid, &Reply::Error(ErrorCode::Unimplemented)),
         }
         Ok(())

@@ -304,7 +304,7 @@ fn error_code(error: ZnodeError) -> ErrorCode {
     }
 }
 
-fn wire_stat(stat: &ZnodeStat) -> Stat {
+pub(crate) fn wire_stat(stat: &ZnodeStat) -> Stat {
     let milliseconds = |at: u64| i64::try_from(at).unwrap_or(i64::MAX);
     Stat {
         czxid: zxid(stat.created),

@@ -30,7 +30,7 @@ pub struct ZookeeperServer {
     pub number: u64,
     /// Where a ZooKeeper would elect leaders. It is told and not opened.
     pub election_port: u16,
-    /// Where clients are served, `host:port`.
+    /// Where clients are served, `host:port`; empty if that cannot be told.
     pub client_address: String,
 }
 

@@ -306,6 +306,8 @@ pub enum ZnodeRead {
         /// How they begin.
         prefix: String,
     },
+    /// Its figures, for who may change its data.
+    Writable(String),
     /// Its figures, whoever asks: for the node itself, which tells no one.
     Glance(String),
     /// Paths of containers and znodes with a time to live that could be reaped, at most so many.

@@ -2,7 +2,9 @@
 //! for not starting, and must not leave half a node behind.
 
 use std::io::ErrorKind;
-use std::net::{SocketAddr, TcpListener};
+use std::net::{IpAddr, SocketAddr, TcpListener};
+
+use tidelock_model::ZookeeperServer;
 
 use crate::config::{Config, Listen};
 use crate::failure::Failure;
@@ -34,6 +36,8 @@ pub(crate) struct Addresses {
     pub(crate) peer_address: String,
     pub(crate) admin_url: Option<String>,
     pub(crate) zookeeper: Option<String>,
+    /// What this node is to ZooKeeper's clients.
+    pub(crate) zookeeper_server: Option<ZookeeperServer>,
 }
 
 impl Listeners {
@@ -80,7 +84,26 @@ impl Listeners {
         };
         let admin = self.admin.as_ref().map(local_address).transpose()?;
         let admin_url = admin.map(|address| format!("http://{address}"));
-        Ok(Addresses { client_urls, peer_address, admin_url, zookeeper })
+        let zookeeper_server = zookeeper.as_ref().map(|listening| zookeeper_server(config, listening, &peer_address));
+        Ok(Addresses { client_urls, peer_address, admin_url, zookeeper, zookeeper_server })
+    }
+}
+
+/// What `/zookeeper/config` is to say of this node.
+fn zookeeper_server(config: &Config, listening: &str, peer_address: &str) -> ZookeeperServer {
+    let details = &config.zookeeper.details;
+    let (peer_host, peer_port) = peer_address.rsplit_once(':').unwrap_or((peer_address, ""));
+    let client_address = details.client_address.as_deref().unwrap_or(listening);
+    // Clients take the host from the peer address if they are served on every address. One that only this machine
+    // reaches would lead others astray, and they go on with what they were told by hand.
+    let anywhere = ["0.0.0.0:", "[::]:"].iter().any(|any| client_address.starts_with(any));
+    let is_local = peer_host == "localhost"
+        || peer_host.trim_matches(['[', ']']).parse::<IpAddr>().is_ok_and(|address| address.is_loopback());
+    ZookeeperServer {
+        number: details.server_number.unwrap_or_default(),
+        // Clients refuse a line whose two ports are the same.
+        election_port: details.election_port.or_else(|| Some(peer_port.parse::<u16>().ok()? ^ 1)).unwrap_or_default(),
+        client_address: if anywhere && is_local { String::new() } else { client_address.to_owned() },
     }
 }
 
@@ -174,6 +197,24 @@ mod tests {
         let listeners = Listeners::bind(&config, Ports::AsConfigured).unwrap();
         let addresses = listeners.addresses(&config).unwrap();
         assert_eq!(addresses.client_urls, [format!("http://{}", listeners.clients[0].local_addr().unwrap())]);
-        assert_eq!(addresses.peer_address, "10.0.0.1:2380");
+        assert_eq!((addresses.peer_address.as_str(), addresses.zookeeper_server), ("10.0.0.1:2380", None));
+    }
+
+    /// Curator goes where this says after its first look at it. An address that leads nowhere from another machine is
+    /// worse than none.
+    #[test]
+    fn zookeepers_clients_are_told_addresses_that_they_can_reach() {
+        let told = |client: &str, listening: &str, peer: &str| {
+            let mut config = config("");
+            config.zookeeper.details.client_address = Some(client.to_owned()).filter(|client| !client.is_empty());
+            let server = zookeeper_server(&config, listening, peer);
+            assert_eq!(server.election_port, 2889);
+            server.client_address
+        };
+        assert_eq!(told("", "127.0.0.1:2181", "127.0.0.1:2888"), "127.0.0.1:2181");
+        assert_eq!(told("zk1:2181", "10.0.0.1:2181", "localhost:2888"), "zk1:2181");
+        assert_eq!(told("0.0.0.0:2181", "0.0.0.0:2181", "zk1:2888"), "0.0.0.0:2181", "its host is in the peer address");
+        assert_eq!(told("0.0.0.0:2181", "0.0.0.0:2181", "localhost:2888"), "");
+        assert_eq!(told("", "[::]:2181", "[::1]:2888"), "");
     }
 }

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tidelock_coordinator::{Consistency, Coordinator};
-use tidelock_model::{Caller, ClusterId, Command, Member, MemberRole, NodeId, Query, QueryAnswer};
+use tidelock_model::{Caller, ClusterId, Command, Member, MemberRole, NodeId, Query, QueryAnswer, ZookeeperServer};
 
 use crate::admin_api::{AddMember, MemberAdded, MemberReport, hex, parse_hex};
 use crate::admin_client::{self, AdminUrl, CallError};
@@ -97,12 +97,32 @@ async fn remove_leftover(url: &AdminUrl, peer_address: &str) -> Result<(), Failu
     Ok(())
 }
 
-/// Tells the cluster this node's name and client URLs, unless it knows them already. Tries until that
+/// What a node tells of itself.
+pub(crate) struct Published {
+    pub(crate) name: String,
+    pub(crate) client_urls: Vec<String>,
+    pub(crate) zookeeper: Option<ZookeeperServer>,
+}
+
+impl Published {
+    /// Whether a member is known with all of it. Whoever asks for no number has one that the cluster gave.
+    fn is_known(&self, known: &Member) -> bool {
+        let servers_match = match (&self.zookeeper, &known.zookeeper) {
+            (Some(own), Some(known)) if own.number == 0 => {
+                ZookeeperServer { number: known.number, ..own.clone() } == *known
+            }
+            (own, known) => own == known,
+        };
+        self.name == known.name && self.client_urls == known.client_urls && servers_match
+    }
+}
+
+/// Tells the cluster this node's name and addresses for clients, unless it knows them already. Tries until that
 /// is done: without it, clients that ask the cluster for its members never find this node.
-pub(crate) async fn publish(coordinator: Arc<dyn Coordinator>, node: NodeId, name: String, client_urls: Vec<String>) {
+pub(crate) async fn publish(coordinator: Arc<dyn Coordinator>, node: NodeId, published: Published) {
     let mut attempts: u64 = 0;
     loop {
-        match publish_once(&*coordinator, node, &name, &client_urls).await {
+        match publish_once(&*coordinator, node, &published).await {
             Ok(()) => return,
             Err(why) if attempts % PUBLISHES_PER_LOG_LINE == PUBLISHES_PER_LOG_LINE - 1 => {
                 tracing::info!(%why, "this node's name and URLs are not published yet; trying again");
@@ -114,12 +134,7 @@ pub(crate) async fn publish(coordinator: Arc<dyn Coordinator>, node: NodeId, nam
     }
 }
 
-async fn publish_once(
-    coordinator: &dyn Coordinator,
-    node: NodeId,
-    name: &str,
-    client_urls: &[String],
-) -> Result<(), String> {
+async fn publish_once(coordinator: &dyn Coordinator, node: NodeId, published: &Published) -> Result<(), String> {
     let answer = coordinator
         .read(Caller::Internal, Query::Members, Consistency::Linearizable)
         .await
@@ -128,10 +143,11 @@ async fn publish_once(
     let Some(known) = members.into_iter().find(|member| member.id == node) else {
         return Err("the cluster does not list this node yet".into());
     };
-    if known.name == name && known.client_urls == client_urls {
+    if published.is_known(&known) {
         return Ok(());
     }
-    let member = Member { name: name.to_owned(), client_urls: client_urls.to_vec(), ..known };
+    let Published { name, client_urls, zookeeper } = published;
+    let member = Member { name: name.clone(), client_urls: client_urls.clone(), zookeeper: zookeeper.clone(), ..known };
     let outcome = coordinator
         .propose(Caller::Internal, Command::PublishMember(member), None)
         .await

@@ -210,7 +210,12 @@ async fn serve(
         serve_http(admin::metrics_router(admin.clone()), listener, &stopping, &mut serving)?;
     }
 
-    let publishing = membership::publish(coordinator.clone(), id, config.name.clone(), addresses.client_urls.clone());
+    let published = membership::Published {
+        name: config.name.clone(),
+        client_urls: addresses.client_urls.clone(),
+        zookeeper: addresses.zookeeper_server.clone(),
+    };
+    let publishing = membership::publish(coordinator.clone(), id, published);
     let mut background = JoinSet::new();
     let announcing = announce::say_when_ready(coordinator.clone(), addresses.clone());
     background.spawn(async move {
@@ -358,6 +363,8 @@ fn zookeeper_face_config(zookeeper: &Zookeeper) -> ZookeeperFaceConfig {
         words,
         server_number: details.server_number.unwrap_or(defaults.server_number),
         replay_watches: zookeeper.replay_watches,
+        reconfig: details.reconfig,
+        read_only_mode: details.read_only_mode,
         ..defaults
     }
 }

@@ -38,6 +38,14 @@ pub(crate) struct ZookeeperDetails {
     /// Four-letter words that are answered; `*` among them stands for all.
     pub(crate) words: Option<Vec<String>>,
     pub(crate) server_number: Option<u64>,
+    /// What `/zookeeper/config` says of elections; `None`: the port beside the peer port.
+    pub(crate) election_port: Option<u16>,
+    /// Where clients are served, as it is written; `None`: what is listened on.
+    pub(crate) client_address: Option<String>,
+    /// Whether clients may change the members.
+    pub(crate) reconfig: bool,
+    /// Whether reads are answered without a majority, to who asks for it.
+    pub(crate) read_only_mode: bool,
 }
 
 impl Zookeeper {

@@ -36,7 +36,6 @@ const NO_OBSERVERS: &str = "there are no observers";
 const NO_POOLS: &str = "threads are set with --worker-threads";
 const NO_QUORUM_SASL: &str =
     "let members show certificates instead: --peer-cert-file, --peer-key-file, --peer-trusted-ca-file";
-const NO_READ_ONLY: &str = "read-only mode is not served yet: without a majority clients are not served";
 const NO_SASL: &str = "SASL is not served yet: clients that try it are turned away";
 const NO_SESSIONS_APART: &str = "all sessions are known to the whole cluster";
 const NO_TLS: &str = "serve clients on clientPort in a trusted network; TLS for ZooKeeper clients is not served yet";
@@ -148,9 +147,9 @@ pub(crate) const KEYS: &[Key] = &[
     key("quorum.cnxn.threads.size", NoEffect(NO_POOLS)),
     key("quorumCnxnTimeoutMs", NoEffect(OWN_TIMING)),
     key("quorumListenOnAllIPs", Honoured),
-    key("readonlymode", NoEffect(NO_READ_ONLY)),
-    key("readonlymode.enabled", NoEffect(NO_READ_ONLY)),
-    key("reconfigEnabled", NoEffect("members are changed with `tidelock member`; clients that try are told it is off")),
+    key("readonlymode", NoEffect("the key is readonlymode.enabled")),
+    key("readonlymode.enabled", Honoured),
+    key("reconfigEnabled", Honoured),
     key("request_", NoEffect(NO_LIMIT_NEEDED)),
     key("request_throttler.", NoEffect(NO_LIMIT_NEEDED)),
     refused("requireClientAuthScheme", &[""], "leave it out; give znodes ACLs instead"),

@@ -15,6 +15,8 @@ pub(crate) struct Server {
     /// IPv6 addresses are in brackets.
     pub(crate) host: String,
     pub(crate) peer_port: u16,
+    /// Told to clients that ask for the members, and not opened: elections go through the peer port here.
+    pub(crate) election_port: u16,
     /// Where it serves clients, if the line says so.
     pub(crate) client: Option<ClientAddress>,
 }
@@ -55,8 +57,8 @@ impl Server {
         let (host, ports) = split_host(quorum.trim()).ok_or_else(|| wrong("has no host", SHAPE))?;
         let mut words = ports.split(':').map(str::trim);
         let peer_port = port(words.next())?;
-        // Elections go through the peer port here, so this one is not opened. A line without it is of no ZooKeeper.
-        port(words.next())?;
+        // A line without it is of no ZooKeeper.
+        let election_port = port(words.next())?;
         match words.next().map(str::to_ascii_lowercase).as_deref() {
             None | Some("participant") => {}
             Some("observer") => {
@@ -70,7 +72,7 @@ impl Server {
             return Err(wrong("has more parts than a server can have", SHAPE));
         }
         let client = client.map(str::trim).filter(|text| !text.is_empty()).map(ClientAddress::parse).transpose()?;
-        Ok(Server { number, host: host.to_owned(), peer_port, client })
+        Ok(Server { number, host: host.to_owned(), peer_port, election_port, client })
     }
 
     /// Its name among the members.
@@ -113,7 +115,7 @@ mod tests {
     /// Every ensemble is described by such lines; one that is misread founds a cluster of the wrong members.
     #[test]
     fn a_server_is_read_in_all_of_zookeepers_forms() {
-        let plain = Server { number: 3, host: "zk3".into(), peer_port: 2888, client: None };
+        let plain = Server { number: 3, host: "zk3".into(), peer_port: 2888, election_port: 3888, client: None };
         for text in ["zk3:2888:3888", "zk3:2888:3888:participant", "zk3:2888:3888:PARTICIPANT", "zk3:2888:3888;"] {
             assert_eq!(Server::parse("3", text), Ok(plain.clone()), "{text}");
         }

@@ -88,6 +88,8 @@ struct Translation<'a> {
 /// Where clients are served.
 struct Clients {
     host: String,
+    /// As it is written.
+    shown_host: String,
     port: u16,
 }
 
@@ -204,8 +206,10 @@ impl<'a> Translation<'a> {
             ..Settings::default()
         };
         let details = ZookeeperDetails {
+            client_address: clients.as_ref().map(|clients| format!("{}:{}", clients.shown_host, clients.port)),
             advertise: clients.and_then(|clients| advertised(&clients, own)),
             server_number: Some(number),
+            election_port: own.map(|own| own.election_port),
             ..self.limits()
         };
         (settings, details)
@@ -285,7 +289,8 @@ impl<'a> Translation<'a> {
             return None;
         };
         let host = address.or_else(|| listed.and_then(|client| client.host.clone()));
-        Some(Clients { host: host.map_or_else(|| "0.0.0.0".into(), |host| numeric_loopback(&bracketed(&host))), port })
+        let shown_host = host.map_or_else(|| "0.0.0.0".to_owned(), |host| bracketed(&host));
+        Some(Clients { host: numeric_loopback(&shown_host), shown_host, port })
     }
 
     fn limits(&mut self) -> ZookeeperDetails {
@@ -310,6 +315,8 @@ impl<'a> Translation<'a> {
             connections_per_address: self.number("maxClientCnxns"),
             super_digest: self.super_digest(),
             words: self.text("4lw.commands.whitelist").map(words),
+            reconfig: self.truth("reconfigEnabled").unwrap_or_default(),
+            read_only_mode: self.truth("readonlymode.enabled").unwrap_or_default(),
             ..ZookeeperDetails::default()
         }
     }

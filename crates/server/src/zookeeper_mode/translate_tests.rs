@@ -28,7 +28,8 @@ fn the_sample_file_is_a_single_node() {
     assert_eq!(settings.data_dir, Some("/var/lib/zookeeper/tidelock".into()));
     assert_eq!((settings.name.as_deref(), settings.zookeeper_tick_ms), (Some("server.1"), Some(2_000)));
     assert_eq!(settings.insecure, Some(true));
-    assert_eq!(details, ZookeeperDetails { server_number: Some(1), ..ZookeeperDetails::default() });
+    let client_address = Some("0.0.0.0:2181".to_owned());
+    assert_eq!(details, ZookeeperDetails { server_number: Some(1), client_address, ..ZookeeperDetails::default() });
     assert!(notes.iter().any(|note| note.starts_with("initLimit has no effect: ")), "{notes:?}");
     let config = Config::check(settings).unwrap();
     assert_eq!((config.origin, config.client_listen, config.admin_listen), (Origin::Alone, vec![], None));
@@ -47,6 +48,7 @@ fn servers_are_founders_and_myid_says_which_is_this_one() {
     let founders = ["server.1=zk1:2888", "server.2=localhost:2889", "server.3=zk3:2890"].map(str::to_owned);
     assert_eq!(settings.initial_cluster.as_deref(), Some(founders.as_slice()));
     assert_eq!((details.server_number, details.advertise.as_deref()), (Some(2), Some("localhost:2181")));
+    assert_eq!((details.election_port, details.reconfig, details.read_only_mode), (Some(3889), false, false));
     assert!(matches!(Config::check(settings).unwrap().origin, Origin::Founders(list) if list.len() == 3));
 
     let everywhere = with(&format!("{text}quorumListenOnAllIPs=true"), "", &as_server("3")).unwrap();
@@ -82,17 +84,25 @@ fn limits_are_taken_over() {
 #[test]
 fn what_has_no_effect_is_told() {
     let text = "dataDir=/d\nclientPort=2181\ndataLogDir=/l\nautopurge.purgeInterval=1\nadmin.serverPort=8080\n\
-                serverCnxnFactory=x\nssl.keyStore.location=k\nreconfigEnabled=true\nreadonlymode.enabled=true\n\
+                serverCnxnFactory=x\nssl.keyStore.location=k\n\
                 localSessionsEnabled=true\nzookeeper.snapCount=1\nmetricsProvider.className=p\npeerType=participant\n\
                 authProvider.1=org.apache.zookeeper.server.auth.SASLAuthenticationProvider\nextendedTypesEnabled=true\n\
                 sslQuorum=false\nsecureClientPort=\njava.security.auth.login.config=/j\n";
     let notes = translated(text).notes;
-    assert_eq!(notes.len(), 13, "{notes:?}");
+    assert_eq!(notes.len(), 11, "{notes:?}");
     assert!(notes.iter().all(|note| note.contains(" has no effect: ")), "{notes:?}");
     let found = Found { zookeepers_data: true, ..Found::default() };
     let notes = with("dataDir=/d\nclientPort=1\nclientPort=2", "", &found).unwrap().notes;
     assert!(notes[0].contains("clientPort is given on lines 2 and 3; the last one counts"), "{notes:?}");
     assert!(notes[1].contains("/d/version-2 holds the data of a real ZooKeeper, which is not imported"), "{notes:?}");
+}
+
+/// Off unless asked for, as with ZooKeeper: members must not be changed, nor stale data be read, by surprise.
+#[test]
+fn reconfig_and_the_read_only_mode_are_on_if_the_file_says_so() {
+    let on = translated("dataDir=/d\nclientPort=2181\nreconfigEnabled=true\nreadonlymode.enabled=TRUE\n").details;
+    let off = translated("dataDir=/d\nclientPort=2181\nreconfigEnabled=false\n").details;
+    assert_eq!((on.reconfig, on.read_only_mode, off.reconfig, off.read_only_mode), (true, true, false, false));
 }
 
 /// Whatever restricts clients and is not in force must stop the node: an operator would rely on it.

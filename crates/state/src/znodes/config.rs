@@ -60,7 +60,8 @@ fn server_line(member: &Member) -> Option<(u64, String)> {
     };
     let (number, election, client) = (server.number, server.election_port, &server.client_address);
     let peer = member.peer_addresses.first().map_or("", String::as_str);
-    Some((number, format!("server.{number}={peer}:{election}:{part};{client}\n")))
+    let clients = if client.is_empty() { String::new() } else { format!(";{client}") };
+    Some((number, format!("server.{number}={peer}:{election}:{part}{clients}\n")))
 }
 
 #[cfg(test)]

@@ -30,6 +30,10 @@ impl State {
                 let (znode, side) = find(path, acl::READ)?;
                 ZnodeFound::Stat(tree.stat(path, &znode, &side))
             }
+            ZnodeRead::Writable(path) => {
+                let (znode, side) = find(path, acl::WRITE)?;
+                ZnodeFound::Stat(tree.stat(path, &znode, &side))
+            }
             ZnodeRead::Glance(path) => {
                 let znode = tree.node(path).ok_or(ZnodeError::NoNode)?;
                 ZnodeFound::Stat(tree.stat(path, &znode, &tree.side(path, &znode)))
