@@ -20,13 +20,14 @@ use tokio::sync::mpsc;
 
 use crate::Face;
 use crate::outbox::Outbox;
+use crate::read_only::{ReadingSession, is_refused};
 use crate::sessions::NoSession;
 use crate::translate::{ReadShape, Step, WriteShape, read_reply, step, write_reply};
 use crate::watch_table::ConnectionId;
 use crate::watches::Early;
 use crate::wire::{
-    ConnectRequest, ConnectResponse, ErrorCode, Malformed, Opening, Reply, Request, frame_length, opening,
-    parse_request, take_frame,
+    ConnectRequest, ConnectResponse, ErrorCode, Malformed, Opening, PASSWORD_LENGTH, Reply, Request, frame_length,
+    opening, parse_request, take_frame,
 };
 
 /// Packets read ahead of what is carried out; ZooKeeper's limit for all connections together.
@@ -49,6 +50,8 @@ pub(crate) struct Connection {
     pub(crate) outbox: Arc<Outbox>,
     pub(crate) session: SessionAnswer,
     pub(crate) identities: Vec<Identity>,
+    /// Only reads are answered: there is no majority.
+    reads_only: bool,
     heard: Arc<AtomicBool>,
 }
 
@@ -167,27 +170,48 @@ async fn greet(
     caught_up.map_err(|_| NoSession::Unavailable)?;
 
     let asked = Instant::now();
-    let session = if request.session_id == 0 {
-        face.sessions.open(timeout).await?
-    } else {
-        face.sessions.attach(LeaseId(request.session_id), &request.password, timeout).await?
+    let opened = tokio::select! {
+        biased;
+        () = face.read_only.begins() => None,
+        opened = open_session(face, request, timeout) => Some(opened?),
     };
-    let password = face.sessions.password(session.session).await?;
     let id = ConnectionId(CONNECTIONS.fetch_add(1, Ordering::Relaxed));
+    let reads_only = opened.is_none();
+    let (session, password, heard) = match opened {
+        Some((session, password)) => (session, password, face.sessions.hold(&session, id, outbox, asked)),
+        None if request.read_only == Some(true) => {
+            let ReadingSession { session, password } = face.reading_session(request, timeout)?;
+            (session, password, face.read_only.hold(id, outbox, timeout))
+        }
+        None => return Err(NoSession::Unavailable),
+    };
     let identities = vec![Identity { scheme: "ip".to_owned(), id: address.to_string() }];
     face.watches.with(|table, told| {
         table.connect(id, Arc::clone(outbox), identities.clone());
         outbox.begin_at(told);
     });
-    let heard = face.sessions.hold(&session, id, outbox, asked);
     let response = ConnectResponse {
         timeout_ms: i32::try_from(session.timeout_ms).unwrap_or(i32::MAX),
         session_id: session.session.0,
         password,
-        read_only: request.read_only.map(|_| false),
+        read_only: request.read_only.map(|_| reads_only),
     };
     outbox.raw(|out| response.write(out));
-    Ok(Connection { face: Arc::clone(face), id, outbox: Arc::clone(outbox), session, identities, heard })
+    Ok(Connection { face: Arc::clone(face), id, outbox: Arc::clone(outbox), session, identities, reads_only, heard })
+}
+
+/// Opens a session, or takes one over; with its password.
+async fn open_session(
+    face: &Face,
+    request: &ConnectRequest,
+    timeout: Duration,
+) -> Result<(SessionAnswer, [u8; PASSWORD_LENGTH]), NoSession> {
+    let session = if request.session_id == 0 {
+        face.sessions.open(timeout).await?
+    } else {
+        face.sessions.attach(LeaseId(request.session_id), &request.password, timeout).await?
+    };
+    Ok((session, face.sessions.password(session.session).await?))
 }
 
 /// Sends until the end is told or the client is gone.
@@ -241,6 +265,9 @@ impl Connection {
             let (mut group, began, requests) = (Group::default(), Instant::now(), waiting.len());
             for (xid, request) in waiting.drain(..) {
                 let step = match request {
+                    Ok(request) if self.reads_only && is_refused(&request, self.session.session) => {
+                        Step::Answer(Reply::Error(ErrorCode::NotReadOnly))
+                    }
                     Ok(request) => within_limits(step(request, self.session.session)),
                     Err(error) => Step::Answer(Reply::Error(error)),
                 };
@@ -360,6 +387,7 @@ impl Connection {
     fn leave(&self) {
         self.face.watches.with(|table, _| table.disconnect(self.id));
         self.face.sessions.release(self.session.session, self.id);
+        self.face.read_only.release(self.id);
     }
 }
 

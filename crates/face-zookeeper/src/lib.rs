@@ -23,6 +23,7 @@ mod listener;
 mod outbox;
 mod own_requests;
 mod paths;
+mod read_only;
 mod reaper;
 mod reconfig;
 mod sessions;
@@ -51,6 +52,7 @@ pub(crate) struct Face {
     pub(crate) counts: words::Counts,
     /// Held while a client changes the members.
     pub(crate) reconfiguring: tokio::sync::Mutex<()>,
+    pub(crate) read_only: read_only::ReadOnly,
 }
 
 /// ZooKeeper's protocol at a node. Cheap to clone.
@@ -66,7 +68,8 @@ impl ZookeeperFace {
         let sessions = Arc::new(Sessions::new(Arc::clone(&coordinator)));
         let watches = Arc::new(Watches::new(&*coordinator));
         let counts = words::Counts::default();
-        let reconfiguring = tokio::sync::Mutex::new(());
-        ZookeeperFace { shared: Arc::new(Face { coordinator, config, sessions, watches, counts, reconfiguring }) }
+        let (reconfiguring, read_only) = (tokio::sync::Mutex::new(()), read_only::ReadOnly::new());
+        let face = Face { coordinator, config, sessions, watches, counts, reconfiguring, read_only };
+        ZookeeperFace { shared: Arc::new(face) }
     }
 }

@@ -28,6 +28,8 @@ pub async fn serve(listener: TcpListener, face: ZookeeperFace, shutdown: impl Fu
     tasks.spawn(async move { renewing.sessions.renew(renewing.config.tick / 4).await });
     let reaping = Arc::clone(&shared);
     tasks.spawn(async move { reaping.reap().await });
+    let looking = Arc::clone(&shared);
+    tasks.spawn(async move { looking.watch_for_leader().await });
     let mut shutdown = pin!(shutdown);
     loop {
         tokio::select! {

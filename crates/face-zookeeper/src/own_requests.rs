@@ -7,6 +7,7 @@ use tidelock_model::{Caller, Command, Identity, Revision, ZnodeCommand, ZnodeErr
 use crate::connection::{Connection, Ended};
 use crate::credentials::{Proof, prove};
 use crate::ensemble::Asked;
+use crate::read_only::is_passing;
 use crate::translate::read_path;
 use crate::watch_table::WatchKind;
 use crate::watches::{Early, Replay, Unfinished, Wish};
@@ -163,6 +164,11 @@ impl Connection {
 
     /// Ends the session; the reply is the last thing sent.
     async fn close(&self, xid: i32) -> Result<(), Ended> {
+        if is_passing(self.session.session) {
+            // No server but this one knows of it.
+            self.outbox.plain(xid, &Reply::Empty);
+            return Err(Ended);
+        }
         // Its end is no news to this connection.
         self.face.sessions.release(self.session.session, self.id);
         let command = Command::Znode(ZnodeCommand::CloseSession { session: self.session.session });

@@ -90,9 +90,7 @@ impl Sessions {
         timeout: Duration,
     ) -> Result<SessionAnswer, NoSession> {
         let expected = self.password(session).await?;
-        // All of it is compared, so that time tells nothing about how much was right.
-        let differing = expected.iter().zip(password).fold(0, |differing, (one, other)| differing | (one ^ other));
-        if differing != 0 || password.len() != PASSWORD_LENGTH {
+        if !is_password(&expected, password) {
             return Err(NoSession::Over);
         }
         // First of all it must not run out meanwhile.
@@ -120,11 +118,13 @@ impl Sessions {
         let auth = self.coordinator.auth();
         let auth =
             if auth.has_secret() { auth } else { self.draw_secret().await.map_err(|_| NoSession::Unavailable)? };
-        let key = hmac::Key::new(hmac::HMAC_SHA256, &auth.token_secret);
-        let tag = hmac::sign(&key, &[PASSWORD_LABEL, &session.0.to_be_bytes()].concat());
-        let mut password = [0; PASSWORD_LENGTH];
-        password.copy_from_slice(&tag.as_ref()[..PASSWORD_LENGTH]);
-        Ok(password)
+        Ok(password_by(&auth, session))
+    }
+
+    /// The same, if the secret was drawn already.
+    pub(crate) fn known_password(&self, session: LeaseId) -> Option<[u8; PASSWORD_LENGTH]> {
+        let auth = self.coordinator.auth();
+        auth.has_secret().then(|| password_by(&auth, session))
     }
 
     /// The first session of a cluster draws the secret; of several that do so at once, one wins.
@@ -231,6 +231,20 @@ impl Sessions {
     fn lock(&self) -> MutexGuard<'_, HashMap<LeaseId, Held>> {
         self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+fn password_by(auth: &tidelock_model::Auth, session: LeaseId) -> [u8; PASSWORD_LENGTH] {
+    let key = hmac::Key::new(hmac::HMAC_SHA256, &auth.token_secret);
+    let tag = hmac::sign(&key, &[PASSWORD_LABEL, &session.0.to_be_bytes()].concat());
+    let mut password = [0; PASSWORD_LENGTH];
+    password.copy_from_slice(&tag.as_ref()[..PASSWORD_LENGTH]);
+    password
+}
+
+/// Whether a client showed the right one. All of it is compared, so that time tells nothing about how much was right.
+pub(crate) fn is_password(expected: &[u8; PASSWORD_LENGTH], shown: &[u8]) -> bool {
+    let differing = expected.iter().zip(shown).fold(0, |differing, (one, other)| differing | (one ^ other));
+    differing == 0 && shown.len() == PASSWORD_LENGTH
 }
 
 impl SessionNews for Sessions {

@@ -53,7 +53,7 @@ impl Face {
         }
         match name {
             "ruok" => "imok".to_owned(),
-            "isro" => "rw".to_owned(),
+            "isro" => if self.read_only.is_on() { "ro" } else { "rw" }.to_owned(),
             "envi" => format!("Environment:\nzookeeper.version={VERSION}\n"),
             "srvr" | "stat" => self.server_text().await,
             "mntr" => self.monitor_text().await,
@@ -64,6 +64,7 @@ impl Face {
     fn mode(&self) -> &'static str {
         let status = self.coordinator.status();
         match status.role {
+            _ if self.read_only.is_on() => "read-only",
             Role::Leader if status.peers.is_empty() => "standalone",
             Role::Leader => "leader",
             Role::Learner => "observer",

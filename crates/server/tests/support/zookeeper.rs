@@ -20,6 +20,8 @@ pub struct Client {
     pub session: i64,
     pub password: Vec<u8>,
     pub timeout_ms: i32,
+    /// The server only answers reads.
+    pub read_only: bool,
     /// The newest zxid a header told.
     pub zxid: i64,
     /// Events that came before the answers that were asked for: kind and path.
@@ -57,6 +59,22 @@ impl Client {
     }
 
     pub fn open(port: u16, timeout_ms: i32, session: i64, password: &[u8], seen: i64) -> io::Result<Client> {
+        Client::greet(port, timeout_ms, session, password, seen, false)
+    }
+
+    /// The same for a client that would be content with reading.
+    pub fn open_reading(port: u16, timeout_ms: i32, session: i64, password: &[u8], seen: i64) -> io::Result<Client> {
+        Client::greet(port, timeout_ms, session, password, seen, true)
+    }
+
+    fn greet(
+        port: u16,
+        timeout_ms: i32,
+        session: i64,
+        password: &[u8],
+        seen: i64,
+        may_only_read: bool,
+    ) -> io::Result<Client> {
         let stream = TcpStream::connect(("127.0.0.1", port))?;
         stream.set_read_timeout(Some(PATIENCE))?;
         stream.set_nodelay(true)?;
@@ -66,17 +84,19 @@ impl Client {
             session,
             password: Vec::new(),
             timeout_ms,
+            read_only: false,
             zxid: seen,
             events: VecDeque::new(),
             event_zxids: Vec::new(),
         };
         let mut greeting = Packet::default();
-        greeting.int(0).long(seen).int(timeout_ms).long(session).buffer(Some(password)).byte(0);
+        greeting.int(0).long(seen).int(timeout_ms).long(session).buffer(Some(password)).byte(u8::from(may_only_read));
         client.send(&greeting)?;
         let mut answer = Fields(client.receive()?);
         answer.int();
         (client.timeout_ms, client.session) = (answer.int(), answer.long());
         client.password = answer.buffer().unwrap_or_default();
+        client.read_only = answer.byte() != 0;
         if client.session == 0 {
             return Err(io::Error::other("the session is over"));
         }
@@ -219,6 +239,33 @@ impl Client {
         Ok(())
     }
 
+    /// Shows who this is; `user:password`.
+    pub fn authenticate(&mut self, digest: &str) {
+        let mut packet = Packet::default();
+        packet.int(-4).int(100).int(0).text("digest").text(digest);
+        self.send(&packet).unwrap();
+        let mut fields = Fields(self.receive().unwrap());
+        assert_eq!((fields.int(), fields.long(), fields.int()), (-4, 0, 0));
+    }
+
+    /// Changes the members: joining, leaving, all of them; the configuration after it.
+    pub fn reconfig(&mut self, lists: [&str; 3], version: i64) -> Result<(String, Stat), Refused> {
+        let xid = self.ask(16, |packet| {
+            for list in lists {
+                packet.text(list);
+            }
+            packet.long(version);
+        });
+        let text = |bytes: Option<Vec<u8>>| String::from_utf8(bytes.unwrap_or_default()).unwrap();
+        self.answer(xid).map(|mut fields| (text(fields.buffer()), fields.stat()))
+    }
+
+    /// What everybody may know about the members.
+    pub fn config(&mut self, watch: bool) -> (String, Stat) {
+        let (data, stat) = self.get("/zookeeper/config", watch).unwrap();
+        (String::from_utf8(data).unwrap(), stat)
+    }
+
     /// Ends the session.
     pub fn close(mut self) {
         let xid = self.ask(-11, |_| {});
@@ -264,6 +311,10 @@ pub struct Fields(Vec<u8>);
 impl Fields {
     fn take(&mut self, count: usize) -> Vec<u8> {
         self.0.drain(..count).collect()
+    }
+
+    pub fn byte(&mut self) -> u8 {
+        self.take(1)[0]
     }
 
     pub fn int(&mut self) -> i32 {
