@@ -273,6 +273,8 @@ pub(crate) fn read_reply(found: Vec<Result<ZnodeFound, ZnodeError>>, shape: &Rea
         }
         Ok(ZnodeFound::Count(count)) => Reply::AllChildrenNumber(i32::try_from(count).unwrap_or(i32::MAX)),
         Ok(ZnodeFound::Paths(paths)) => Reply::Ephemerals(paths),
+        // What no client asks for.
+        Ok(ZnodeFound::Totals(_) | ZnodeFound::Sessions(_)) => Reply::Error(ErrorCode::SystemError),
     };
     (reply, vec![granted])
 }

@@ -52,3 +52,4 @@ pub use znode::{
 };
 pub use znode::{Rights, ZnodeChange, rights, znode_changes};
 pub use znode::{SESSION_KEY, SIDE_KEY, ZNODE_KEY, ZnodeEvent, znode_path};
+pub use znode::{SessionFound, SessionsPage, ZnodeTotals};

@@ -312,6 +312,47 @@ pub enum ZnodeRead {
     Glance(String),
     /// Paths of containers and znodes with a time to live that could be reaped, at most so many.
     Reapable(u32),
+    /// How much there is of everything, whoever asks: for operators.
+    Totals,
+    /// Some of the sessions, whoever asks: for operators.
+    Sessions(SessionsPage),
+}
+
+/// Which sessions are asked for, and how much of them: a part at a time, so that nobody is held up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SessionsPage {
+    /// Those after this one, by id; [`LeaseId::NONE`] begins.
+    pub after: LeaseId,
+    /// At most so many.
+    pub sessions_max: u32,
+    /// With at most so many ephemeral znodes, of all of them together.
+    pub paths_max: u32,
+}
+
+/// A session and what lives as long as it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SessionFound {
+    /// Its id.
+    pub session: LeaseId,
+    /// How long it lives unheard of.
+    pub timeout_ms: u32,
+    /// Paths of its ephemeral znodes, as many as were asked for.
+    pub ephemerals: Vec<String>,
+    /// Whether it has more of them.
+    pub has_more: bool,
+}
+
+/// How much there is of everything.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ZnodeTotals {
+    /// Znodes, the root among them.
+    pub znodes: u64,
+    /// Those that live as long as a session.
+    pub ephemerals: u64,
+    /// Bytes of paths and data of all znodes.
+    pub bytes: u64,
+    /// Sessions.
+    pub sessions: u64,
 }
 
 /// What one read found.
@@ -344,6 +385,10 @@ pub enum ZnodeFound {
     Count(u64),
     /// Paths.
     Paths(Vec<String>),
+    /// How much there is.
+    Totals(ZnodeTotals),
+    /// Sessions, by id.
+    Sessions(Vec<SessionFound>),
 }
 
 impl ZnodeCommand {

@@ -9,26 +9,33 @@ use xxhash_rust::xxh3::xxh3_128;
 
 use crate::State;
 use crate::lease::Lease;
+use crate::znodes::ZnodeSum;
 
-/// Order-independent sum of the hashes of all live keys and leases.
+/// Order-independent sum of the hashes of all live keys and leases, and with it what is told of the znodes among
+/// them: both change with exactly the same keys. Only the first is part of the fingerprint.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct LiveSum(u128);
+pub(crate) struct LiveSum {
+    hashes: u128,
+    pub(crate) znodes: ZnodeSum,
+}
 
 impl LiveSum {
     pub(crate) fn add_key(&mut self, item: &KeyValue) {
-        self.0 = self.0.wrapping_add(hash_key(item));
+        self.hashes = self.hashes.wrapping_add(hash_key(item));
+        self.znodes.add(item);
     }
 
     pub(crate) fn subtract_key(&mut self, item: &KeyValue) {
-        self.0 = self.0.wrapping_sub(hash_key(item));
+        self.hashes = self.hashes.wrapping_sub(hash_key(item));
+        self.znodes.subtract(item);
     }
 
     pub(crate) fn add_lease(&mut self, id: LeaseId, lease: Lease) {
-        self.0 = self.0.wrapping_add(hash_lease(id, lease));
+        self.hashes = self.hashes.wrapping_add(hash_lease(id, lease));
     }
 
     pub(crate) fn subtract_lease(&mut self, id: LeaseId, lease: Lease) {
-        self.0 = self.0.wrapping_sub(hash_lease(id, lease));
+        self.hashes = self.hashes.wrapping_sub(hash_lease(id, lease));
     }
 }
 
@@ -77,7 +84,7 @@ impl State {
     /// The fingerprint of the state as of [`State::applied`].
     #[must_use]
     pub fn digest(&self) -> u128 {
-        let mut bytes = self.live_sum.0.to_le_bytes().to_vec();
+        let mut bytes = self.live_sum.hashes.to_le_bytes().to_vec();
         for number in [self.revision.0, self.compacted.0, self.clock.0] {
             bytes.extend_from_slice(&number.to_le_bytes());
         }

@@ -44,12 +44,15 @@ mod session_rules;
 mod sessions;
 #[cfg(test)]
 mod testing;
+mod totals;
 
 use bytes::Bytes;
 use tidelock_model::{Answer, Key, Record, Refusal, ZnodeCommand};
 
 use crate::State;
 use crate::apply::Effects;
+
+pub(crate) use totals::ZnodeSum;
 
 /// What one write of a znode made it.
 pub(crate) struct WrittenZnode {

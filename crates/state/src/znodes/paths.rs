@@ -59,6 +59,21 @@ pub(super) fn session_key(session: LeaseId) -> Key {
     key(SESSION_KEY, &session.0.to_be_bytes())
 }
 
+/// All of [`session_key`].
+pub(super) fn session_keys() -> KeyRange {
+    KeyRange::prefix(Space::Tree, &[SESSION_KEY])
+}
+
+/// The session of a [`session_key`].
+pub(super) fn session_of(key: &Key) -> Option<LeaseId> {
+    Some(LeaseId(i64::from_be_bytes(key.name().get(1..)?.try_into().ok()?)))
+}
+
+/// All of [`node_key`].
+pub(super) fn node_keys() -> KeyRange {
+    KeyRange::prefix(Space::Tree, &[ZNODE_KEY])
+}
+
 /// How a path is spelled in front of its children's names.
 fn as_parent(path: &str) -> &[u8] {
     if path == ROOT { &[] } else { path.as_bytes() }

@@ -67,6 +67,8 @@ impl State {
             }
             ZnodeRead::Ephemerals { session, prefix } => ZnodeFound::Paths(self.ephemerals(*session, prefix)),
             ZnodeRead::Reapable(max) => ZnodeFound::Paths(self.reapable(*max as usize)),
+            ZnodeRead::Totals => ZnodeFound::Totals(self.znode_totals()),
+            ZnodeRead::Sessions(page) => ZnodeFound::Sessions(self.sessions_page(page)),
         })
     }
 
