@@ -31,6 +31,19 @@ pub struct FaceConfig {
     pub read_only_mode: bool,
     /// How often containers and znodes with a time to live are looked at.
     pub reap_interval: Duration,
+    /// What operators are told of where this node runs.
+    pub about: About,
+}
+
+/// Where a node runs and what it was started with, as operators are told; nothing depends on it.
+#[derive(Clone, Debug, Default)]
+pub struct About {
+    /// The port of ZooKeeper's clients.
+    pub client_port: Option<u16>,
+    /// Where the data is.
+    pub data_dir: String,
+    /// The configuration file of a ZooKeeper that this node was started with, without secrets.
+    pub initial_configuration: Option<String>,
 }
 
 impl Default for FaceConfig {
@@ -56,6 +69,7 @@ impl FaceConfig {
             reconfig: false,
             read_only_mode: false,
             reap_interval: Duration::from_secs(60),
+            about: About::default(),
         }
     }
 }

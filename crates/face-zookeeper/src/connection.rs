@@ -4,7 +4,7 @@
 //! the [`Outbox`]. Requests that wait together are carried out together: changes in one log entry, one after the
 //! other; reads in one look at the store. So a client that pipelines gets its order and pays no round for each.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -19,6 +19,7 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::sync::mpsc;
 
 use crate::Face;
+use crate::figures::{Arrived, ClientFigures};
 use crate::outbox::Outbox;
 use crate::read_only::{ReadingSession, is_refused};
 use crate::sessions::NoSession;
@@ -38,6 +39,8 @@ const TOGETHER_MAX: usize = 256;
 const TOGETHER_BYTES: usize = 512 * 1024;
 /// How long a new connection may take to say what it wants.
 const GREETING_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long an operator may take to receive an answer.
+const WORD_TIMEOUT: Duration = Duration::from_secs(30);
 /// How much is read from a socket at a time.
 const READ_BYTES: usize = 16 * 1024;
 
@@ -53,42 +56,48 @@ pub(crate) struct Connection {
     /// Only reads are answered: there is no majority.
     reads_only: bool,
     heard: Arc<AtomicBool>,
+    figures: Arc<ClientFigures>,
 }
 
 /// The connection ends: it was told so, or there is nothing more to say.
 pub(crate) struct Ended;
 
-/// A packet: whom to answer, and what was asked.
-type Asked = (i32, Result<Request, ErrorCode>);
+/// A packet: whom to answer, what was asked, and when.
+type Asked = (i32, Result<Request, ErrorCode>, Arrived);
 
 /// Serves a client to its end.
-pub(crate) async fn serve<IO>(face: Arc<Face>, io: IO, address: IpAddr)
+pub(crate) async fn serve<IO>(face: Arc<Face>, io: IO, peer: SocketAddr)
 where
     IO: AsyncRead + AsyncWrite + Send + 'static,
 {
+    let address = peer.ip();
     if !face.sessions.admit(address, face.config.connections_per_address) {
         tracing::warn!(%address, "too many connections from one address; see maxClientCnxns");
+        face.counts.rejected.fetch_add(1, Ordering::Relaxed);
         return;
     }
     // However this ends, also by being dropped, it is counted out.
     face.counts.connections.fetch_add(1, Ordering::Relaxed);
-    let _counted = Counted { face: Arc::clone(&face), address };
-    greet_and_serve(face, io, address).await;
+    let figures = face.clients.enter(ConnectionId(CONNECTIONS.fetch_add(1, Ordering::Relaxed)), peer);
+    let _counted = Counted { face: Arc::clone(&face), address, figures: Arc::clone(&figures) };
+    greet_and_serve(face, io, &figures).await;
 }
 
 struct Counted {
     face: Arc<Face>,
     address: IpAddr,
+    figures: Arc<ClientFigures>,
 }
 
 impl Drop for Counted {
     fn drop(&mut self) {
         self.face.counts.connections.fetch_sub(1, Ordering::Relaxed);
+        self.face.clients.leave(&self.figures, &self.face.counts);
         self.face.sessions.dismiss(self.address);
     }
 }
 
-async fn greet_and_serve<IO>(face: Arc<Face>, io: IO, address: IpAddr)
+async fn greet_and_serve<IO>(face: Arc<Face>, io: IO, figures: &Arc<ClientFigures>)
 where
     IO: AsyncRead + AsyncWrite + Send + 'static,
 {
@@ -97,14 +106,14 @@ where
     let request = match opened {
         Ok(Some(Opened::Request(request))) => request,
         Ok(Some(Opened::Word(word))) => {
-            let _ = writing.write_all(face.answer_word(word).await.as_bytes()).await;
-            let _ = writing.shutdown().await;
+            figures.greets(&face.counts);
+            word_for_word(&face, word, &mut reading, &mut writing).await;
             return;
         }
         Ok(None) | Err(_) => return,
     };
     let outbox = Arc::new(Outbox::default());
-    let connection = match greet(&face, &request, &outbox, address).await {
+    let connection = match greet(&face, &request, &outbox, figures).await {
         Ok(connection) => Some(connection),
         Err(NoSession::Over) => {
             outbox.raw(|out| ConnectResponse::session_over(&request).write(out));
@@ -113,13 +122,13 @@ where
         }
         Err(NoSession::Unavailable) => return,
     };
-    let sending = send(&face, &outbox, &mut writing);
+    let sending = send(&face, &outbox, figures, &mut writing);
     match connection {
         None => sending.await,
         Some(mut connection) => {
             let (asked, mut to_do) = mpsc::channel(READ_AHEAD);
             let heard = Arc::clone(&connection.heard);
-            let reading = read(&face, &mut reading, &asked, &heard);
+            let reading = read(&face, &mut reading, &asked, (&heard, figures));
             let answering = async {
                 connection.answer_all(&mut to_do).await;
                 connection.outbox.finish();
@@ -134,6 +143,25 @@ where
         }
     }
     let _ = writing.shutdown().await;
+}
+
+/// Answers an operator.
+async fn word_for_word(
+    face: &Face,
+    word: crate::wire::FourLetterWord,
+    reading: &mut (impl AsyncRead + Unpin),
+    writing: &mut (impl AsyncWrite + Unpin),
+) {
+    let argument = tokio::time::timeout(GREETING_TIMEOUT, face.word_argument(word, reading)).await;
+    let Ok(Some(argument)) = argument else { return };
+    let answer = face.answer_word(word, argument).await;
+    // Who does not take the answer must not hold it for ever.
+    let _ = tokio::time::timeout(WORD_TIMEOUT, async {
+        writing.write_all(answer.as_bytes()).await?;
+        face.counts.sent.fetch_add(1, Ordering::Relaxed);
+        writing.shutdown().await
+    })
+    .await;
 }
 
 /// What a connection begins with.
@@ -159,8 +187,9 @@ async fn greet(
     face: &Arc<Face>,
     request: &ConnectRequest,
     outbox: &Arc<Outbox>,
-    address: IpAddr,
+    figures: &Arc<ClientFigures>,
 ) -> Result<Connection, NoSession> {
+    let arrived = figures.greets(&face.counts);
     let wanted = Duration::from_millis(u64::try_from(request.timeout_ms).unwrap_or(0));
     let timeout = wanted.clamp(face.config.session_timeout_min, face.config.session_timeout_max);
     // What the client has seen, it must not unsee. Waiting a moment beats sending it away.
@@ -175,7 +204,7 @@ async fn greet(
         () = face.read_only.begins() => None,
         opened = open_session(face, request, timeout) => Some(opened?),
     };
-    let id = ConnectionId(CONNECTIONS.fetch_add(1, Ordering::Relaxed));
+    let id = figures.id;
     let reads_only = opened.is_none();
     let (session, password, heard) = match opened {
         Some((session, password)) => (session, password, face.sessions.hold(&session, id, outbox, asked)),
@@ -185,7 +214,7 @@ async fn greet(
         }
         None => return Err(NoSession::Unavailable),
     };
-    let identities = vec![Identity { scheme: "ip".to_owned(), id: address.to_string() }];
+    let identities = vec![Identity { scheme: "ip".to_owned(), id: figures.address.ip().to_string() }];
     face.watches.with(|table, told| {
         table.connect(id, Arc::clone(outbox), identities.clone());
         outbox.begin_at(told);
@@ -197,7 +226,9 @@ async fn greet(
         read_only: request.read_only.map(|_| reads_only),
     };
     outbox.raw(|out| response.write(out));
-    Ok(Connection { face: Arc::clone(face), id, outbox: Arc::clone(outbox), session, identities, reads_only, heard })
+    figures.opens(&face.counts, arrived, session.session.0, session.timeout_ms);
+    let (outbox, figures) = (Arc::clone(outbox), Arc::clone(figures));
+    Ok(Connection { face: Arc::clone(face), id, outbox, session, identities, reads_only, heard, figures })
 }
 
 /// Opens a session, or takes one over; with its password.
@@ -215,29 +246,34 @@ async fn open_session(
 }
 
 /// Sends until the end is told or the client is gone.
-async fn send(face: &Face, outbox: &Outbox, writing: &mut (impl AsyncWrite + Unpin)) {
+async fn send(face: &Face, outbox: &Outbox, figures: &ClientFigures, writing: &mut (impl AsyncWrite + Unpin)) {
     let mut sent = Vec::new();
     while let Some(bytes) = outbox.next(sent).await {
         if writing.write_all(&bytes).await.is_err() || writing.flush().await.is_err() {
             return;
         }
-        face.counts.sent.fetch_add(outbox.take_packets(), Ordering::Relaxed);
+        figures.sent(&face.counts, outbox.take_packets(), bytes.len());
         sent = bytes;
     }
 }
 
 /// Reads packets until the client is gone or says something that ends the connection.
-async fn read(face: &Face, reading: &mut (impl AsyncRead + Unpin), asked: &mpsc::Sender<Asked>, heard: &AtomicBool) {
+async fn read(
+    face: &Face,
+    reading: &mut (impl AsyncRead + Unpin),
+    asked: &mpsc::Sender<Asked>,
+    (heard, figures): (&AtomicBool, &ClientFigures),
+) {
     let max_frame = face.config.max_frame;
     let mut buffer = BytesMut::with_capacity(READ_BYTES);
     loop {
         match take_frame(&mut buffer, max_frame) {
             Ok(Some(frame)) => {
                 heard.store(true, Ordering::Relaxed);
-                face.counts.received.fetch_add(1, Ordering::Relaxed);
+                let arrived = figures.heard(&face.counts, &frame);
                 let packet = match parse_request(frame) {
-                    Ok((xid, request)) => (xid, Ok(request)),
-                    Err(Malformed::Record { xid, .. }) => (xid, Err(ErrorCode::MarshallingError)),
+                    Ok((xid, request)) => (xid, Ok(request), arrived),
+                    Err(Malformed::Record { xid, .. }) => (xid, Err(ErrorCode::MarshallingError), arrived),
                     Err(Malformed::Fatal { .. }) => return,
                 };
                 if asked.send(packet).await.is_err() {
@@ -260,10 +296,11 @@ async fn read(face: &Face, reading: &mut (impl AsyncRead + Unpin), asked: &mpsc:
 
 impl Connection {
     async fn answer_all(&mut self, to_do: &mut mpsc::Receiver<Asked>) {
-        let mut waiting = Vec::new();
+        let (mut waiting, mut arrivals) = (Vec::new(), Vec::new());
         while to_do.recv_many(&mut waiting, TOGETHER_MAX).await > 0 {
-            let (mut group, began, requests) = (Group::default(), Instant::now(), waiting.len());
-            for (xid, request) in waiting.drain(..) {
+            let mut group = Group::default();
+            for (xid, request, arrived) in waiting.drain(..) {
+                arrivals.push(arrived);
                 let step = match request {
                     Ok(request) if self.reads_only && is_refused(&request, self.session.session) => {
                         Step::Answer(Reply::Error(ErrorCode::NotReadOnly))
@@ -274,11 +311,12 @@ impl Connection {
                 if self.join(&mut group, xid, step).await.is_err() {
                     return;
                 }
+                self.figures.answered(&self.face.counts, &mut arrivals, group.len(), &self.outbox);
             }
             if self.carry_out(std::mem::take(&mut group)).await.is_err() {
                 return;
             }
-            self.face.counts.answered(requests as u64, began.elapsed());
+            self.figures.answered(&self.face.counts, &mut arrivals, 0, &self.outbox);
             self.outbox.has_room().await;
         }
     }
@@ -419,6 +457,10 @@ struct Read {
 }
 
 impl Group {
+    fn len(&self) -> usize {
+        self.writes.len() + self.reads.len()
+    }
+
     fn takes(&self, step: &Step) -> bool {
         match step {
             Step::Write(..) => {

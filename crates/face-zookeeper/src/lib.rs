@@ -14,18 +14,26 @@
 //! A request top to bottom: `listener` takes the connection, `connection` reads the packet and carries it out in
 //! turn, `wire` parses it, `translate` says what it is for the core (or `own_requests` answers it), `outbox` holds
 //! the reply until it is sent. What holds between replies and events is told in `watches`.
+//!
+//! For operators: `figures` counts, `report` and `listings` put together what is told, `words` says it as text and
+//! `admin` as JSON.
 
+mod admin;
 mod config;
 mod connection;
 mod credentials;
 mod ensemble;
+mod figures;
 mod listener;
+mod listings;
+mod machine;
 mod outbox;
 mod own_requests;
 mod paths;
 mod read_only;
 mod reaper;
 mod reconfig;
+mod report;
 mod sessions;
 mod translate;
 mod watch_table;
@@ -37,7 +45,8 @@ use std::sync::Arc;
 
 use tidelock_coordinator::Coordinator;
 
-pub use config::FaceConfig;
+pub use admin::{ADMIN_COMMANDS, AdminAnswer};
+pub use config::{About, FaceConfig};
 pub use listener::serve;
 
 use sessions::Sessions;
@@ -49,7 +58,8 @@ pub(crate) struct Face {
     pub(crate) config: FaceConfig,
     pub(crate) sessions: Arc<Sessions>,
     pub(crate) watches: Arc<Watches>,
-    pub(crate) counts: words::Counts,
+    pub(crate) counts: figures::Counts,
+    pub(crate) clients: figures::Clients,
     /// Held while a client changes the members.
     pub(crate) reconfiguring: tokio::sync::Mutex<()>,
     pub(crate) read_only: read_only::ReadOnly,
@@ -67,9 +77,9 @@ impl ZookeeperFace {
     pub fn new(coordinator: Arc<dyn Coordinator>, config: FaceConfig) -> ZookeeperFace {
         let sessions = Arc::new(Sessions::new(Arc::clone(&coordinator)));
         let watches = Arc::new(Watches::new(&*coordinator));
-        let counts = words::Counts::default();
+        let (counts, clients) = (figures::Counts::default(), figures::Clients::default());
         let (reconfiguring, read_only) = (tokio::sync::Mutex::new(()), read_only::ReadOnly::new());
-        let face = Face { coordinator, config, sessions, watches, counts, reconfiguring, read_only };
+        let face = Face { coordinator, config, sessions, watches, counts, clients, reconfiguring, read_only };
         ZookeeperFace { shared: Arc::new(face) }
     }
 }

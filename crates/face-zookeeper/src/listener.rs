@@ -39,7 +39,7 @@ pub async fn serve(listener: TcpListener, face: ZookeeperFace, shutdown: impl Fu
                 Ok((stream, address)) => {
                     // Small packets must not wait for each other; a connection that cannot be set up ends anyway.
                     let _ = stream.set_nodelay(true);
-                    tasks.spawn(connection::serve(Arc::clone(&shared), stream, address.ip()));
+                    tasks.spawn(connection::serve(Arc::clone(&shared), stream, address));
                 }
                 Err(_) => tokio::time::sleep(ACCEPT_RETRY).await,
             },

@@ -138,6 +138,11 @@ impl Outbox {
         std::mem::take(&mut self.lock().packets)
     }
 
+    /// The zxid of the newest state that anything told.
+    pub(crate) fn last_told(&self) -> i64 {
+        zxid(self.lock().last_told)
+    }
+
     fn added(&self, mut queue: MutexGuard<'_, Queue>) {
         if queue.bytes.len() > UNSENT_MAX {
             queue.end = Some(End::Cut);

@@ -156,6 +156,7 @@ impl Connection {
                 Ok(())
             }
             Proof::Of(_) | Proof::Failed => {
+                self.face.counts.auth_failed.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
                 self.outbox.without_zxid(xid, &Reply::Error(ErrorCode::AuthFailed));
                 Err(Ended)
             }

@@ -12,6 +12,7 @@
 //! in ZooKeeper.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::ops::Bound;
 use std::sync::Arc;
 
 use tidelock_model::{Identity, Revision, Rights, rights};
@@ -119,6 +120,31 @@ impl WatchTable {
     /// How many paths are watched, and how many watches there are.
     pub(crate) fn totals(&self) -> (usize, usize) {
         (self.by_path.len(), self.by_connection.values().map(BTreeSet::len).sum())
+    }
+
+    /// How many connections watch something.
+    pub(crate) fn watching(&self) -> usize {
+        self.by_connection.values().filter(|watched| !watched.is_empty()).count()
+    }
+
+    /// Those connections, the oldest first.
+    pub(crate) fn watchers(&self) -> Vec<ConnectionId> {
+        let watching = self.by_connection.iter().filter(|(_, watched)| !watched.is_empty());
+        let mut watchers: Vec<ConnectionId> = watching.map(|(connection, _)| *connection).collect();
+        watchers.sort_unstable();
+        watchers
+    }
+
+    /// What a connection watches, by path, after a place in that order: at most so many.
+    pub(crate) fn watched(
+        &self,
+        connection: ConnectionId,
+        after: Option<&(Arc<str>, WatchKind)>,
+        most: usize,
+    ) -> Vec<(Arc<str>, WatchKind)> {
+        let after = after.map_or(Bound::Unbounded, Bound::Excluded);
+        let watched = self.by_connection.get(&connection);
+        watched.into_iter().flat_map(|watched| watched.range((after, Bound::Unbounded))).take(most).cloned().collect()
     }
 
     /// Sets a watch that a read asked for; [`WatchTable::arm`] or [`WatchTable::drop_pending`] follows.

@@ -30,6 +30,7 @@ mod settings;
 mod signals;
 mod tls;
 mod wiring;
+mod zookeeper_admin;
 mod zookeeper_mode;
 
 use std::path::PathBuf;

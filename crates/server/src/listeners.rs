@@ -6,7 +6,7 @@ use std::net::{IpAddr, SocketAddr, TcpListener};
 
 use tidelock_model::ZookeeperServer;
 
-use crate::config::{Config, Listen};
+use crate::config::{Config, Listen, Zookeeper};
 use crate::failure::Failure;
 
 /// What to do about a taken port.
@@ -26,6 +26,7 @@ pub(crate) struct Listeners {
     pub(crate) admin: Option<TcpListener>,
     pub(crate) metrics: Vec<TcpListener>,
     pub(crate) zookeeper: Option<TcpListener>,
+    pub(crate) zookeeper_admin: Option<TcpListener>,
 }
 
 /// Where this node can be reached, as it tells others.
@@ -57,7 +58,8 @@ impl Listeners {
             .map(|listen| bind("metrics-listen", *listen, ports))
             .collect::<Result<_, _>>()?;
         let zookeeper = config.zookeeper.listen.map(|listen| bind("zookeeper-listen", listen, ports)).transpose()?;
-        Ok(Listeners { clients, peer, admin, metrics, zookeeper })
+        let zookeeper_admin = bind_zookeeper_admin(&config.zookeeper, ports)?;
+        Ok(Listeners { clients, peer, admin, metrics, zookeeper, zookeeper_admin })
     }
 
     /// What to tell others, from what was opened and what was configured.
@@ -133,6 +135,19 @@ fn bind(setting: &str, listen: Listen, ports: Ports) -> Result<TcpListener, Fail
     let listener = listener.map_err(|error| cannot_listen(setting, address, &error))?;
     listener.set_nonblocking(true).map_err(|error| cannot_listen(setting, address, &error))?;
     Ok(listener)
+}
+
+/// ZooKeeper starts without its admin server if the port is taken, and says so; so does a node in its place.
+fn bind_zookeeper_admin(zookeeper: &Zookeeper, ports: Ports) -> Result<Option<TcpListener>, Failure> {
+    let Some(listen) = zookeeper.admin_listen else { return Ok(None) };
+    match bind("zookeeper-admin-listen", listen, ports) {
+        Ok(listener) => Ok(Some(listener)),
+        Err(failure) if zookeeper.details.admin_may_fail => {
+            tracing::warn!("ZooKeeper's admin commands (admin.serverPort) are not served: {failure}");
+            Ok(None)
+        }
+        Err(failure) => Err(failure),
+    }
 }
 
 fn cannot_listen(setting: &str, address: SocketAddr, error: &std::io::Error) -> Failure {

@@ -41,6 +41,11 @@ pub(crate) struct Settings {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) zookeeper_listen: Option<String>,
 
+    /// Address to serve ZooKeeper's admin commands on, over HTTP: the figures of a node, as JSON [default: none]
+    #[arg(long, env = "TIDELOCK_ZOOKEEPER_ADMIN_LISTEN", value_name = "HOST:PORT", help_heading = "Addresses")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) zookeeper_admin_listen: Option<String>,
+
     /// URLs at which clients reach this node, comma separated [default: what it listens on]
     #[arg(
         long,
@@ -426,6 +431,7 @@ impl Settings {
             data_dir: self.data_dir.or(below.data_dir),
             client_listen: self.client_listen.or(below.client_listen),
             zookeeper_listen: self.zookeeper_listen.or(below.zookeeper_listen),
+            zookeeper_admin_listen: self.zookeeper_admin_listen.or(below.zookeeper_admin_listen),
             advertise_client_urls: self.advertise_client_urls.or(below.advertise_client_urls),
             peer_listen: self.peer_listen.or(below.peer_listen),
             peer_advertise: self.peer_advertise.or(below.peer_advertise),

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use tidelock_coordinator::Coordinator;
 use tidelock_face_etcd::{EtcdFace, FaceConfig, MetricsText};
-use tidelock_face_zookeeper::{FaceConfig as ZookeeperFaceConfig, ZookeeperFace};
+use tidelock_face_zookeeper::{About, FaceConfig as ZookeeperFaceConfig, ZookeeperFace};
 use tidelock_node::peers::PeerSecurity;
 use tidelock_node::{Bootstrap, Identity, Node, NodeConfig, NodeLimits, StartError, StopReason, existing_identity};
 use tokio::runtime::Runtime;
@@ -33,6 +33,7 @@ use crate::metrics::Sources;
 use crate::quota::Guarded;
 use crate::signals::{self, Signals};
 use crate::tls;
+use crate::zookeeper_admin;
 
 /// How long the node may take to hand over leadership and close its files.
 const NODE_STOP_PATIENCE: Duration = Duration::from_secs(10);
@@ -66,6 +67,7 @@ struct OpenPorts {
     admin: Option<TcpListener>,
     metrics: Vec<TcpListener>,
     zookeeper: Option<TcpListener>,
+    zookeeper_admin: Option<TcpListener>,
 }
 
 /// Runs a node until it is told to stop or cannot go on.
@@ -81,13 +83,13 @@ pub(crate) fn run(config: &Config, options: &Options) -> Result<(), Failure> {
         .map_err(|error| Failure::new(format!("cannot start threads: {error}")))?;
     let security = tls::for_peers(&config.tls)?;
     let node_config = node_config(config, &addresses, &security, &runtime)?;
-    let Listeners { clients, peer, admin, metrics, zookeeper } = listeners;
+    let Listeners { clients, peer, admin, metrics, zookeeper, zookeeper_admin } = listeners;
     let node = Node::start(&node_config, peer, security, runtime.handle().clone())
         .map_err(|error| start_failure(config, &error))?;
     if options.greet_single_node {
         announce::greet_single_node(config, &addresses);
     }
-    let ports = OpenPorts { clients, admin, metrics, zookeeper };
+    let ports = OpenPorts { clients, admin, metrics, zookeeper, zookeeper_admin };
     let outcome = runtime.block_on(Box::pin(serve(config, options, &addresses, node, ports)));
     runtime.shutdown_timeout(CONNECTIONS_STOP_PATIENCE);
     if let (Ok(Some(signal)), true) = (&outcome, options.end_by_signal) {
@@ -199,7 +201,8 @@ async fn serve(
     let mut serving = JoinSet::new();
     serve_etcd(config, &coordinator, &metrics, ports.clients, &stopping, &mut serving)?;
     if let Some(listener) = ports.zookeeper {
-        serve_zookeeper(&config.zookeeper, &coordinator, listener, &stopping, &mut serving)?;
+        let doors = (listener, ports.zookeeper_admin);
+        serve_zookeeper(config, &coordinator, doors, &stopping, &mut serving)?;
     }
     let (name, told) = (config.name.as_str().into(), metrics.clone());
     let admin = Admin { coordinator: coordinator.clone(), name, metrics: Arc::new(move || told.text()) };
@@ -335,13 +338,24 @@ fn face_config(config: &Config) -> FaceConfig {
 }
 
 fn serve_zookeeper(
-    zookeeper: &Zookeeper,
+    config: &Config,
     coordinator: &Arc<dyn Coordinator>,
-    listener: TcpListener,
+    (listener, admin): (TcpListener, Option<TcpListener>),
     stopping: &watch::Receiver<bool>,
     serving: &mut JoinSet<()>,
 ) -> Result<(), Failure> {
-    let face = ZookeeperFace::new(coordinator.clone(), zookeeper_face_config(zookeeper));
+    let details = &config.zookeeper.details;
+    let about = About {
+        client_port: listener.local_addr().ok().map(|address| address.port()),
+        data_dir: config.data_dir.display().to_string(),
+        initial_configuration: details.initial_configuration.clone(),
+    };
+    let face_config = ZookeeperFaceConfig { about, ..zookeeper_face_config(&config.zookeeper) };
+    let face = ZookeeperFace::new(coordinator.clone(), face_config);
+    if let Some(admin) = admin {
+        let routes = zookeeper_admin::router(face.clone(), details.admin_path.as_deref());
+        serve_http(routes, admin, stopping, serving)?;
+    }
     serving.spawn(tidelock_face_zookeeper::serve(tokio_listener(listener)?, face, stopped(stopping.clone())));
     Ok(())
 }

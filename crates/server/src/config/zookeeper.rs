@@ -8,6 +8,8 @@ use crate::settings::Settings;
 
 /// ZooKeeper's client port: its clients find us without being told.
 pub(crate) const ZOOKEEPER_LISTEN_DEFAULT: &str = "127.0.0.1:2181";
+/// The port of ZooKeeper's admin commands.
+const ADMIN_LISTEN_DEFAULT: &str = "127.0.0.1:8080";
 /// That of ZooKeeper's sample file.
 const TICK_MS_DEFAULT: u64 = 2_000;
 
@@ -16,6 +18,8 @@ const TICK_MS_DEFAULT: u64 = 2_000;
 pub(crate) struct Zookeeper {
     /// Where it is served; `None`: nowhere.
     pub(crate) listen: Option<Listen>,
+    /// Where its admin commands are served; `None`: nowhere.
+    pub(crate) admin_listen: Option<Listen>,
     /// The unit of session timeouts.
     pub(crate) tick: Duration,
     /// Whether persistent watches are told what they missed.
@@ -46,6 +50,12 @@ pub(crate) struct ZookeeperDetails {
     pub(crate) reconfig: bool,
     /// Whether reads are answered without a majority, to who asks for it.
     pub(crate) read_only_mode: bool,
+    /// The address of admin commands, below which each has its own; `None`: `/commands`.
+    pub(crate) admin_path: Option<String>,
+    /// Whether nobody asked for admin commands by a flag: then a port that is taken is no reason not to start.
+    pub(crate) admin_may_fail: bool,
+    /// The file this node was started with, without secrets.
+    pub(crate) initial_configuration: Option<String>,
 }
 
 impl Zookeeper {
@@ -60,9 +70,16 @@ impl Checks {
     pub(super) fn zookeeper(&mut self, settings: &Settings) -> Zookeeper {
         let given = settings.zookeeper_listen.as_deref().filter(|text| *text != "none");
         let listen = given.map(|text| self.listen("zookeeper-listen", Some(text), ZOOKEEPER_LISTEN_DEFAULT));
+        let given = settings.zookeeper_admin_listen.as_deref().filter(|text| *text != "none");
+        let admin_listen = given.map(|text| self.listen("zookeeper-admin-listen", Some(text), ADMIN_LISTEN_DEFAULT));
+        if let (None, Some(_)) = (listen, admin_listen) {
+            let what = "there is nothing to tell of without ZooKeeper's clients";
+            self.problem("zookeeper-admin-listen", what, "give --zookeeper-listen too, or leave it out");
+        }
         let tick = self.within("zookeeper-tick-ms", settings.zookeeper_tick_ms, TICK_MS_DEFAULT, 10, 600_000);
         Zookeeper {
             listen,
+            admin_listen,
             tick: Duration::from_millis(tick),
             replay_watches: settings.zookeeper_replay_watches == Some(true),
             details: ZookeeperDetails::default(),
@@ -91,6 +108,8 @@ mod tests {
         assert!(open.contains("--zookeeper-listen: 0.0.0.0:2181 can be reached from other machines"), "{open}");
         let clash = check("zookeeper-listen = '127.0.0.1:2379'").unwrap_err();
         assert!(clash.contains("already used by another listener"), "{clash}");
+        let admin = check("zookeeper-admin-listen = '127.0.0.1:8080'").unwrap_err();
+        assert!(admin.contains("there is nothing to tell of"), "{admin}");
         let tick = check("zookeeper-tick-ms = 0").unwrap_err();
         assert!(tick.contains("--zookeeper-tick-ms: 0 is out of bounds"), "{tick}");
     }

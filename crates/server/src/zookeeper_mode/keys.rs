@@ -27,11 +27,13 @@ const fn refused(name: &'static str, harmless: &'static [&'static str], instead:
     Key { name, fate: Fate::Refused { harmless, instead } }
 }
 
-const NO_ADMIN: &str = "ZooKeeper's HTTP commands are not served; --admin-listen opens Tidelock's own address";
+const NO_ADMIN: &str = "the admin commands are served over HTTP, and change nothing that would need a limit";
+const NO_ADMIN_TLS: &str = "leave it out and give admin.serverAddress=127.0.0.1; admin commands have no TLS";
+const NO_FORWARDING: &str = "addresses that others tell of a client are not believed";
 const NO_JVM: &str = "there is no Java virtual machine";
 const NO_LIMIT_NEEDED: &str = "what waits is bounded for every connection and for the whole node";
 const NO_LOG_FILES: &str = "journal and snapshots are trimmed by size, as soon as they are not needed";
-const NO_METRICS_PROVIDER: &str = "metrics are for Prometheus always; --metrics-listen opens an address for them";
+const NO_METRICS_PROVIDER: &str = "/metrics is for Prometheus always; --metrics-listen opens an address for it";
 const NO_OBSERVERS: &str = "there are no observers";
 const NO_POOLS: &str = "threads are set with --worker-threads";
 const NO_QUORUM_SASL: &str =
@@ -53,10 +55,16 @@ pub(crate) const KEYS: &[Key] = &[
     refused("DigestAuthenticationProvider.digestAlg", &["", "sha1"], "use SHA1; znodes hold such digests"),
     refused("DigestAuthenticationProvider.enabled", &["", "true"], "leave it out; the scheme digest is always there"),
     key("DigestAuthenticationProvider.superDigest", Honoured),
-    key("IPAuthenticationProvider.usexforwardedfor", NoEffect(NO_ADMIN)),
+    key("IPAuthenticationProvider.usexforwardedfor", NoEffect(NO_FORWARDING)),
     key("SASLAuthenticationProvider.superPassword", NoEffect(NO_SASL)),
     key("X509AuthenticationProvider.superUser", NoEffect(NO_TLS_NO_EFFECT)),
     key("admin.", NoEffect(NO_ADMIN)),
+    key("admin.commandURL", Honoured),
+    key("admin.enableServer", Honoured),
+    refused("admin.forceHttps", FALSE, NO_ADMIN_TLS),
+    refused("admin.needClientAuth", FALSE, NO_ADMIN_TLS),
+    key("admin.serverAddress", Honoured),
+    key("admin.serverPort", Honoured),
     key("allowSaslFailedClients", NoEffect(NO_SASL)),
     refused("audit.enable", FALSE, "leave it out; no audit log is written yet"),
     key("audit.impl.class", NoEffect("no audit log is written yet")),

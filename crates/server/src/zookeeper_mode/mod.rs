@@ -19,7 +19,7 @@ use std::path::Path;
 use properties::Entry;
 use translate::{Found, translate};
 
-use crate::config::Config;
+use crate::config::{Config, ZookeeperDetails};
 use crate::failure::Failure;
 use crate::settings::Settings;
 
@@ -42,10 +42,12 @@ pub(crate) fn prepare(path: &Path, given: Settings) -> Result<(Settings, Config)
         let list: String = problems.iter().map(|problem| format!("\n  - {problem}")).collect();
         Failure::usage(format!("{shown} cannot be honoured, nothing was started:{list}"))
     })?;
+    let admin_may_fail = given.zookeeper_admin_listen.is_none();
     let settings = given.over(translated.settings);
     let checked = Config::check(settings.clone());
     let mut config = checked.map_err(|failure| failure.reworded(in_zookeepers_words))?;
-    config.zookeeper.details = translated.details;
+    let initial_configuration = Some(without_secrets(&entries));
+    config.zookeeper.details = ZookeeperDetails { admin_may_fail, initial_configuration, ..translated.details };
     config.warnings.extend(translated.notes);
     Ok((settings, config))
 }
@@ -55,12 +57,23 @@ const RENAMED: &[(&str, &str)] = &[
     ("--data-dir", "--data-dir (dataDir)"),
     ("--initial-cluster", "--initial-cluster (server.N)"),
     ("--peer-listen", "--peer-listen (server.N)"),
+    ("--zookeeper-admin-listen", "--zookeeper-admin-listen (admin.serverPort, admin.serverAddress)"),
     ("--zookeeper-listen", "--zookeeper-listen (clientPort, clientPortAddress)"),
     ("--zookeeper-tick-ms", "--zookeeper-tick-ms (tickTime)"),
 ];
 
 fn in_zookeepers_words(text: &str) -> String {
     RENAMED.iter().fold(text.to_owned(), |text, (ours, both)| text.replace(ours, both))
+}
+
+/// A file as operators may see it again. ZooKeeper shows passwords and digests, too.
+fn without_secrets(entries: &[Entry]) -> String {
+    let is_secret = |key: &str| ["digest", "password"].iter().any(|word| key.to_ascii_lowercase().contains(word));
+    let line = |Entry { key, value, .. }: &Entry| {
+        let value = if is_secret(key) { "(not shown)" } else { value };
+        format!("{key}={value}\n")
+    };
+    entries.iter().map(line).collect()
 }
 
 /// The last value of a key, as with Java.
@@ -133,6 +146,10 @@ mod tests {
         assert_eq!(config.zookeeper.details.super_digest.as_deref(), Some("super:x"));
         assert_eq!((config.client_listen.len(), config.admin_listen), (1, None));
         assert_eq!(settings.insecure, Some(false));
+        assert_eq!(config.zookeeper.admin_listen.unwrap().address.to_string(), "127.0.0.1:8080");
+        assert!(config.zookeeper.details.admin_may_fail, "nobody asked for it by name");
+        let shown = config.zookeeper.details.initial_configuration.unwrap();
+        assert!(shown.contains("clientPort=2181\n") && !shown.contains("super:x"), "{shown}");
         assert!(config.warnings.iter().any(|warning| warning.contains("is not imported")), "{:?}", config.warnings);
     }
 

@@ -26,6 +26,8 @@ use crate::settings::Settings;
 const TICK_MS_DEFAULT: u64 = 3_000;
 /// How long old versions of znodes are kept. No client of ZooKeeper's can ask for them, nor say when to forget them.
 const HISTORY_KEPT: &str = "10m";
+/// ZooKeeper's own, for its admin commands.
+const ADMIN_PORT_DEFAULT: u16 = 8080;
 /// Smallest limit on packets; a connection needs some to come about at all.
 const MAX_FRAME_MIN: usize = 1024;
 /// Schemes whose classes are a part of ZooKeeper, and what becomes of them.
@@ -188,7 +190,9 @@ impl<'a> Translation<'a> {
             Some(own) => format!("{}:{}", numeric_loopback(&own.host), own.peer_port),
         };
         let clients_are_local = clients.as_ref().is_none_or(|clients| is_loopback(&clients.host));
-        let insecure = !clients_are_local || !is_loopback(host_of(&peer_listen));
+        let admin_listen = self.admin_listen(clients.as_ref());
+        let admin_is_local = admin_listen.as_ref().is_none_or(|admin| is_loopback(host_of(admin)));
+        let insecure = !clients_are_local || !admin_is_local || !is_loopback(host_of(&peer_listen));
         let founders = servers.iter().map(|server| format!("{}={}", server.name(), server.peer_address())).collect();
         let settings = Settings {
             name: Some(format!("server.{number}")),
@@ -199,6 +203,7 @@ impl<'a> Translation<'a> {
             peer_listen: Some(peer_listen),
             initial_cluster: Some(founders).filter(|founders: &Vec<String>| !founders.is_empty()),
             zookeeper_listen: clients.as_ref().map(|clients| format!("{}:{}", clients.host, clients.port)),
+            zookeeper_admin_listen: admin_listen,
             zookeeper_tick_ms: Some(self.number("tickTime").unwrap_or(TICK_MS_DEFAULT)),
             zookeeper_replay_watches: self.truth("tidelock.replayPersistentWatches"),
             auto_compaction_mode: Some("periodic".into()),
@@ -210,6 +215,7 @@ impl<'a> Translation<'a> {
             advertise: clients.and_then(|clients| advertised(&clients, own)),
             server_number: Some(number),
             election_port: own.map(|own| own.election_port),
+            admin_path: self.text("admin.commandURL"),
             ..self.limits()
         };
         (settings, details)
@@ -291,6 +297,16 @@ impl<'a> Translation<'a> {
         let host = address.or_else(|| listed.and_then(|client| client.host.clone()));
         let shown_host = host.map_or_else(|| "0.0.0.0".to_owned(), |host| bracketed(&host));
         Some(Clients { host: numeric_loopback(&shown_host), shown_host, port })
+    }
+
+    /// Where admin commands are served: on ZooKeeper's port unless told otherwise, and where its clients are, so that a
+    /// server which is for this machine alone stays so.
+    fn admin_listen(&mut self, clients: Option<&Clients>) -> Option<String> {
+        let clients = clients.filter(|_| self.truth("admin.enableServer") != Some(false))?;
+        let host = self.text("admin.serverAddress").map(|host| numeric_loopback(&bracketed(&host)));
+        let host = host.unwrap_or_else(|| clients.host.clone());
+        let port = self.number::<u16>("admin.serverPort").unwrap_or(ADMIN_PORT_DEFAULT);
+        Some(format!("{host}:{port}"))
     }
 
     fn limits(&mut self) -> ZookeeperDetails {

@@ -79,11 +79,28 @@ fn limits_are_taken_over() {
     assert!(large.notes.iter().any(|note| note.starts_with("jute.maxbuffer is taken as")), "{:?}", large.notes);
 }
 
+/// The admin commands are where ZooKeeper has them, and never open a machine whose clients are all on it.
+#[test]
+fn admin_commands_are_served_where_the_file_says() {
+    let admin = |lines: &str| {
+        let translated = translated(&format!("dataDir=/d\nclientPort=2181\n{lines}"));
+        (translated.settings.zookeeper_admin_listen, translated.settings.insecure)
+    };
+    let at = |address: &str| Some(address.to_owned());
+    assert_eq!(admin(""), (at("0.0.0.0:8080"), Some(true)));
+    assert_eq!(admin("clientPortAddress=127.0.0.1"), (at("127.0.0.1:8080"), Some(false)));
+    let elsewhere = "clientPortAddress=127.0.0.1\nadmin.serverAddress=10.0.0.1\nadmin.serverPort=9";
+    assert_eq!(admin(elsewhere), (at("10.0.0.1:9"), Some(true)));
+    assert_eq!(admin("admin.enableServer=false").0, None);
+    let path = translated("dataDir=/d\nclientPort=1\nadmin.commandURL=/c\n").details.admin_path;
+    assert_eq!(path.as_deref(), Some("/c"));
+}
+
 /// Tools and test suites put much into a file that means nothing here; what does no harm must not stop the node, and
 /// must be told.
 #[test]
 fn what_has_no_effect_is_told() {
-    let text = "dataDir=/d\nclientPort=2181\ndataLogDir=/l\nautopurge.purgeInterval=1\nadmin.serverPort=8080\n\
+    let text = "dataDir=/d\nclientPort=2181\ndataLogDir=/l\nautopurge.purgeInterval=1\nadmin.idleTimeout=8080\n\
                 serverCnxnFactory=x\nssl.keyStore.location=k\n\
                 localSessionsEnabled=true\nzookeeper.snapCount=1\nmetricsProvider.className=p\npeerType=participant\n\
                 authProvider.1=org.apache.zookeeper.server.auth.SASLAuthenticationProvider\nextendedTypesEnabled=true\n\
@@ -131,6 +148,8 @@ fn what_cannot_be_honoured_is_refused_with_what_to_do() {
         ("server.1=h", "\"h\" has no host"),
         ("server.1=h:1:2:observer", "observers cannot found"),
         ("server.1=h:1:2;2182", "2181 is not the port in the line of this server, 2182"),
+        ("admin.forceHttps=true", "admin commands have no TLS"),
+        ("admin.serverPort=http", "\"http\" is not a number"),
         ("datadir.autocreate=false", "/d is missing, and datadir.autocreate is false"),
     ] {
         let text = problems(&format!("{base}{line}"), &Found::default());
@@ -184,6 +203,9 @@ fn every_key_that_is_honoured_changes_something() {
     let without = translated(base);
     for row in KEYS.iter().filter(|row| row.fate == Fate::Honoured) {
         let line = match row.name {
+            "admin.commandURL" => "admin.commandURL=/c",
+            "admin.enableServer" => "admin.enableServer=false",
+            "admin.serverAddress" => "admin.serverAddress=10.0.0.1",
             "4lw.commands.whitelist" => "4lw.commands.whitelist=*",
             "DigestAuthenticationProvider.superDigest" => "DigestAuthenticationProvider.superDigest=super:x",
             "superDigest" => "superDigest=super:x",
