@@ -60,7 +60,7 @@ impl fmt::Debug for Connector {
 fn client_config(settings: &ClientSettings) -> Result<ClientConfig, TlsError> {
     let provider = settings.protocol.provider();
     let judge = verify::of_servers(&settings.servers, &settings.names, &provider)?;
-    let identity = settings.identity.as_ref().map(|identity| load::identity(identity, &provider)).transpose()?;
+    let identity = settings.identity.as_ref().map(|identity| load::identity(identity, false, &provider)).transpose()?;
     let builder = ClientConfig::builder_with_provider(provider)
         .with_protocol_versions(&settings.protocol.versions())
         .map_err(|error| TlsError::new(Part::Suites, error.to_string(), "allow more versions or suites"))?

@@ -7,6 +7,8 @@
 //! | `reload`    | the same again when the files have changed                                 |
 //! | `protocol`  | versions and cipher suites, by the names that etcd's flags have            |
 //! | `verify`    | names a certificate must carry, beside being good                          |
+//! | `version_1` | certificates of X.509 version 1, where they are let in                     |
+//! | `distinguished_name` | whom a certificate is about, in one line                          |
 //! | `server`    | [`Acceptor`]                                                               |
 //! | `client`    | [`Connector`]                                                              |
 //! | `refusal`   | why a handshake failed, in words for whoever has to mend it                |
@@ -22,6 +24,7 @@
 
 mod authority;
 mod client;
+mod distinguished_name;
 mod load;
 mod names;
 mod protocol;
@@ -31,16 +34,18 @@ mod server;
 mod settings;
 mod stream;
 mod verify;
+mod version_1;
 
 #[cfg(test)]
 mod tests;
 
 pub use authority::{Authority, Issued, MakeError, Order, Use, Validity};
 pub use client::Connector;
+pub use distinguished_name::distinguished_name;
 pub use load::{Part, TlsError};
 pub use names::{common_name, serial};
 pub use protocol::{Protocol, Version};
 pub use refusal::{Refusal, RefusalLog};
 pub use server::{Accepted, Acceptor};
-pub use settings::{ClientSettings, Identity, Names, ServerSettings, ServerTrust, Trust};
+pub use settings::{ClientSettings, Identity, Leniency, Names, ServerSettings, ServerTrust, Trust};
 pub use stream::SecureStream;

@@ -17,6 +17,7 @@ use rustls::sign::CertifiedKey;
 use crate::authority::{Authority, Validity};
 use crate::names;
 use crate::settings::{Identity, Trust};
+use crate::version_1;
 
 /// Largest file read; lists of revoked certificates are the largest, and far below this.
 const FILE_BYTES_MAX: u64 = 16 << 20;
@@ -67,12 +68,20 @@ impl TlsError {
 }
 
 /// What to show, ready to sign.
-pub(crate) fn identity(identity: &Identity, provider: &CryptoProvider) -> Result<Arc<CertifiedKey>, TlsError> {
+pub(crate) fn identity(
+    identity: &Identity,
+    may_be_version_1: bool,
+    provider: &CryptoProvider,
+) -> Result<Arc<CertifiedKey>, TlsError> {
     let (chain, key) = match identity {
         Identity::Files { certificate, key } => (certificates(Part::Certificate, certificate)?, private_key(key)?),
         Identity::SelfSigned { hosts } => self_signed(hosts)?,
     };
-    let certified = CertifiedKey::from_der(chain, key, provider).map_err(|error| mismatch(identity, &error))?;
+    let certified = match version_1::certified(&chain, &key, provider).filter(|_| may_be_version_1) {
+        Some(certified) => certified,
+        None => CertifiedKey::from_der(chain, key, provider),
+    };
+    let certified = certified.map_err(|error| mismatch(identity, &error))?;
     if let Identity::Files { certificate, .. } = identity {
         warn_of_expiry(certificate, &certified.cert);
     }
@@ -156,7 +165,8 @@ pub(crate) fn trust(
     Ok((Arc::new(roots), revoked))
 }
 
-fn certificates(part: Part, file: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
+/// The certificates of a file.
+pub(crate) fn certificates(part: Part, file: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
     let bytes = read(part, file)?;
     let found: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&bytes).collect();
     let fix = "give certificates as PEM (-----BEGIN CERTIFICATE-----)";

@@ -92,9 +92,9 @@ async fn say_goodbye<IO: AsyncRead + AsyncWrite + Unpin>(mut io: IO) {
 
 fn server_config(settings: &ServerSettings) -> Result<ServerConfig, TlsError> {
     let provider = settings.protocol.provider();
-    let identity = load::identity(&settings.identity, &provider)?;
+    let identity = load::identity(&settings.identity, settings.leniency.version_1, &provider)?;
     let judge = match &settings.clients {
-        Some(trust) => verify::of_clients(trust, &settings.names, &provider)?,
+        Some(trust) => verify::of_clients(trust, &settings.names, settings.leniency, &provider)?,
         None => WebPkiClientVerifier::no_client_auth(),
     };
     let builder = ServerConfig::builder_with_provider(provider)

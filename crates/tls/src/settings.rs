@@ -43,6 +43,15 @@ pub enum Names {
     Hosts(Vec<String>),
 }
 
+/// What a side that listens lets pass although it need not; nothing, unless it was asked for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Leniency {
+    /// A client may show no certificate. One that it shows must be good all the same.
+    pub no_certificate: bool,
+    /// Certificates may be of X.509 version 1: those of clients, and the one that is shown to them.
+    pub version_1: bool,
+}
+
 /// A side that listens.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServerSettings {
@@ -55,6 +64,8 @@ pub struct ServerSettings {
     /// Whether a client's common name says who it is. etcd's rule: only if certificates were asked for by name
     /// (`client-cert-auth`), not if an authority was given alone.
     pub common_name_is_user: bool,
+    /// What it lets pass.
+    pub leniency: Leniency,
     /// Protocols spoken inside, best first; empty: it is not asked.
     pub inside: Vec<&'static str>,
     /// Versions and suites.

@@ -7,8 +7,8 @@ use tempfile::TempDir;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use crate::{
-    Accepted, Acceptor, Authority, ClientSettings, Connector, Identity, Issued, Names, Order, Part, Protocol, Refusal,
-    SecureStream, ServerSettings, ServerTrust, Trust, Use, Validity, serial,
+    Accepted, Acceptor, Authority, ClientSettings, Connector, Identity, Issued, Leniency, Names, Order, Part, Protocol,
+    Refusal, SecureStream, ServerSettings, ServerTrust, Trust, Use, Validity, serial,
 };
 
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -70,6 +70,7 @@ impl Office {
             clients: Some(self.trust()),
             names: Names::Any,
             common_name_is_user: true,
+            leniency: Leniency::default(),
             inside: vec!["h2"],
             protocol: Protocol::default(),
         }

@@ -12,12 +12,14 @@ use rustls::{CertificateError, DigitallySignedStruct, DistinguishedName, Error, 
 
 use crate::load::{self, Part, TlsError};
 use crate::names::common_name;
-use crate::settings::{Names, ServerTrust, Trust};
+use crate::settings::{Leniency, Names, ServerTrust, Trust};
+use crate::version_1::VersionOneToo;
 
 /// The judge of those who dial us.
 pub(crate) fn of_clients(
     trust: &Trust,
     names: &Names,
+    leniency: Leniency,
     provider: &Arc<CryptoProvider>,
 ) -> Result<Arc<dyn ClientCertVerifier>, TlsError> {
     let (roots, revoked) = load::trust(trust)?;
@@ -26,7 +28,15 @@ pub(crate) fn of_clients(
         // As in etcd, what is not on the list is good: there need not be a list of every authority in the chain.
         builder = builder.with_crls(revoked).allow_unknown_revocation_status();
     }
-    let judge = builder.build().map_err(|error| unusable(trust, &error))?;
+    if leniency.no_certificate {
+        builder = builder.allow_unauthenticated();
+    }
+    let mut judge = builder.build().map_err(|error| unusable(trust, &error))?;
+    // Whether one of version 1 was revoked is not looked up, so with a list none is taken.
+    if leniency.version_1 && trust.revoked.is_none() {
+        let authorities = load::certificates(Part::Authorities, &trust.authorities)?;
+        judge = Arc::new(VersionOneToo::new(judge, &authorities, provider));
+    }
     let names = Allowed::new(names)?;
     Ok(match names {
         Allowed::Any => judge,
@@ -129,6 +139,10 @@ struct NamedClients {
 }
 
 impl ClientCertVerifier for NamedClients {
+    fn client_auth_mandatory(&self) -> bool {
+        self.judge.client_auth_mandatory()
+    }
+
     fn root_hint_subjects(&self) -> &[DistinguishedName] {
         self.judge.root_hint_subjects()
     }

@@ -4,7 +4,7 @@
 use std::path::{Path, PathBuf};
 
 use tidelock_tls::{
-    Acceptor, ClientSettings, Connector, Identity, Names, Part, Protocol, ServerSettings, ServerTrust, TlsError, Trust,
+    Acceptor, ClientSettings, Connector, Identity, Leniency, Names, Part, Protocol, ServerSettings, ServerTrust, TlsError, Trust,
 };
 
 use super::Checks;
@@ -227,6 +227,7 @@ impl Checks {
             clients: trust,
             names,
             common_name_is_user: demands,
+            leniency: Leniency::default(),
             inside: CLIENT_PROTOCOLS.to_vec(),
             protocol: protocol.clone(),
         };
@@ -290,6 +291,7 @@ impl Checks {
             clients: trust,
             names,
             common_name_is_user: false,
+            leniency: Leniency::default(),
             inside: Vec::new(),
             protocol: protocol.clone(),
         };
