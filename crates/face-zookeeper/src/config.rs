@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use crate::security::Security;
 use crate::wire::DEFAULT_MAX_FRAME;
 
 /// Everything that can be set about this face.
@@ -19,6 +20,8 @@ pub struct FaceConfig {
     pub connections_per_address: usize,
     /// `base64(sha1(user:password))` with the user before it, of who may do everything (`superDigest`).
     pub super_digest: Option<String>,
+    /// Who clients are beyond their addresses, and who they must be.
+    pub security: Security,
     /// Four-letter words that are answered (`4lw.commands.whitelist`); `None` stands for all.
     pub words: Option<Vec<String>>,
     /// This server's number (`myid`).
@@ -63,6 +66,7 @@ impl FaceConfig {
             max_frame: DEFAULT_MAX_FRAME,
             connections_per_address: 60,
             super_digest: None,
+            security: Security::default(),
             words: Some(vec!["srvr".to_owned()]),
             server_number: 1,
             replay_watches: false,

@@ -22,6 +22,7 @@ use crate::Face;
 use crate::figures::{Arrived, ClientFigures};
 use crate::outbox::Outbox;
 use crate::read_only::{ReadingSession, is_refused};
+use crate::sasl::Negotiation;
 use crate::sessions::NoSession;
 use crate::translate::{ReadShape, Step, WriteShape, read_reply, step, write_reply};
 use crate::watch_table::ConnectionId;
@@ -55,6 +56,7 @@ pub(crate) struct Connection {
     pub(crate) identities: Vec<Identity>,
     /// Only reads are answered: there is no majority.
     reads_only: bool,
+    pub(crate) negotiation: Negotiation,
     heard: Arc<AtomicBool>,
     figures: Arc<ClientFigures>,
 }
@@ -65,9 +67,12 @@ pub(crate) struct Ended;
 /// A packet: whom to answer, what was asked, and when.
 type Asked = (i32, Result<Request, ErrorCode>, Arrived);
 
-/// Serves a client to its end.
-pub(crate) async fn serve<IO>(face: Arc<Face>, io: IO, peer: SocketAddr)
-where
+/// Serves a client to its end. `arriving` is its connection, once that is secured, and who it is known to be by then.
+pub(crate) async fn serve<IO>(
+    face: Arc<Face>,
+    arriving: impl Future<Output = Option<(IO, Vec<Identity>)>>,
+    peer: SocketAddr,
+) where
     IO: AsyncRead + AsyncWrite + Send + 'static,
 {
     let address = peer.ip();
@@ -80,7 +85,10 @@ where
     face.counts.connections.fetch_add(1, Ordering::Relaxed);
     let figures = face.clients.enter(ConnectionId(CONNECTIONS.fetch_add(1, Ordering::Relaxed)), peer);
     let _counted = Counted { face: Arc::clone(&face), address, figures: Arc::clone(&figures) };
-    greet_and_serve(face, io, &figures).await;
+    if let Some((io, known)) = arriving.await {
+        let address = Identity { scheme: "ip".to_owned(), id: address.to_string() };
+        greet_and_serve(face, io, &figures, [vec![address], known].concat()).await;
+    }
 }
 
 struct Counted {
@@ -97,7 +105,7 @@ impl Drop for Counted {
     }
 }
 
-async fn greet_and_serve<IO>(face: Arc<Face>, io: IO, figures: &Arc<ClientFigures>)
+async fn greet_and_serve<IO>(face: Arc<Face>, io: IO, figures: &Arc<ClientFigures>, identities: Vec<Identity>)
 where
     IO: AsyncRead + AsyncWrite + Send + 'static,
 {
@@ -113,7 +121,7 @@ where
         Ok(None) | Err(_) => return,
     };
     let outbox = Arc::new(Outbox::default());
-    let connection = match greet(&face, &request, &outbox, figures).await {
+    let connection = match greet(&face, &request, &outbox, figures, identities).await {
         Ok(connection) => Some(connection),
         Err(NoSession::Over) => {
             outbox.raw(|out| ConnectResponse::session_over(&request).write(out));
@@ -188,6 +196,7 @@ async fn greet(
     request: &ConnectRequest,
     outbox: &Arc<Outbox>,
     figures: &Arc<ClientFigures>,
+    identities: Vec<Identity>,
 ) -> Result<Connection, NoSession> {
     let arrived = figures.greets(&face.counts);
     let wanted = Duration::from_millis(u64::try_from(request.timeout_ms).unwrap_or(0));
@@ -214,7 +223,6 @@ async fn greet(
         }
         None => return Err(NoSession::Unavailable),
     };
-    let identities = vec![Identity { scheme: "ip".to_owned(), id: figures.address.ip().to_string() }];
     face.watches.with(|table, told| {
         table.connect(id, Arc::clone(outbox), identities.clone());
         outbox.begin_at(told);
@@ -227,8 +235,17 @@ async fn greet(
     };
     outbox.raw(|out| response.write(out));
     figures.opens(&face.counts, arrived, session.session.0, session.timeout_ms);
-    let (outbox, figures) = (Arc::clone(outbox), Arc::clone(figures));
-    Ok(Connection { face: Arc::clone(face), id, outbox, session, identities, reads_only, heard, figures })
+    Ok(Connection {
+        face: Arc::clone(face),
+        id,
+        outbox: Arc::clone(outbox),
+        session,
+        identities,
+        reads_only,
+        negotiation: Negotiation::default(),
+        heard,
+        figures: Arc::clone(figures),
+    })
 }
 
 /// Opens a session, or takes one over; with its password.
@@ -301,6 +318,9 @@ impl Connection {
             let mut group = Group::default();
             for (xid, request, arrived) in waiting.drain(..) {
                 arrivals.push(arrived);
+                if self.enforce_authentication(xid, &request).is_err() {
+                    return;
+                }
                 let step = match request {
                     Ok(request) if self.reads_only && is_refused(&request, self.session.session) => {
                         Step::Answer(Reply::Error(ErrorCode::NotReadOnly))

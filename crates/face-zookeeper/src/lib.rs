@@ -9,6 +9,7 @@
 //! | ping, any packet          | a renewal at the leader, not in the log                              |
 //! | watch                     | an entry in this node's `watch_table`, fed by one `Subscription`     |
 //! | ACL                       | a list on the znode, judged in `state::znodes`                       |
+//! | auth, sasl, certificates  | identities of a connection (`credentials`, `sasl`, `security`)       |
 //! | sync                      | a linearizable read of nothing                                       |
 //!
 //! A request top to bottom: `listener` takes the connection, `connection` reads the packet and carries it out in
@@ -34,6 +35,8 @@ mod read_only;
 mod reaper;
 mod reconfig;
 mod report;
+mod sasl;
+mod security;
 mod sessions;
 mod translate;
 mod watch_table;
@@ -47,7 +50,9 @@ use tidelock_coordinator::Coordinator;
 
 pub use admin::{ADMIN_COMMANDS, AdminAnswer};
 pub use config::{About, FaceConfig};
-pub use listener::serve;
+pub use listener::{Port, serve};
+pub use sasl::SaslUsers;
+pub use security::Security;
 
 use sessions::Sessions;
 use watches::Watches;

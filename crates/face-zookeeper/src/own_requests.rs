@@ -1,8 +1,7 @@
 //! Requests that this node answers by itself: watches, credentials, barriers, the end of a session.
 
 use tidelock_coordinator::Consistency;
-use tidelock_model::limits::ZNODE_IDENTITIES_MAX;
-use tidelock_model::{Caller, Command, Identity, Revision, ZnodeCommand, ZnodeError, ZnodeFound, ZnodeRead};
+use tidelock_model::{Caller, Command, Revision, ZnodeCommand, ZnodeError, ZnodeFound, ZnodeRead};
 
 use crate::connection::{Connection, Ended};
 use crate::credentials::{Proof, prove};
@@ -35,6 +34,7 @@ impl Connection {
             Request::CheckWatches { path, kind } => self.watches_of(xid, &path, kind, false),
             Request::RemoveWatches { path, kind } => self.watches_of(xid, &path, kind, true),
             Request::Auth { scheme, auth } => self.authenticate(xid, &scheme, &auth)?,
+            Request::Sasl { token } => self.sasl(xid, &token)?,
             Request::WhoAmI => {
                 let user = |id: &str| id.split_once(':').map_or(id, |(user, _)| user).to_owned();
                 let known = self.identities.iter().map(|known| AuthId {
@@ -141,26 +141,22 @@ impl Connection {
     }
 
     fn authenticate(&mut self, xid: i32, scheme: &str, auth: &[u8]) -> Result<(), Ended> {
-        match prove(scheme, auth, self.face.config.super_digest.as_deref()) {
-            Proof::Of(identities)
-                if self.identities.len() + identities.len() <= ZNODE_IDENTITIES_MAX
-                    && identities.iter().all(Identity::is_within_limits) =>
-            {
-                for identity in identities {
-                    if !self.identities.contains(&identity) {
-                        self.identities.push(identity);
-                    }
-                }
-                self.face.watches.with(|table, _| table.identify(self.id, &self.identities));
-                self.outbox.without_zxid(xid, &Reply::Empty);
-                Ok(())
-            }
-            Proof::Of(_) | Proof::Failed => {
-                self.face.counts.auth_failed.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
-                self.outbox.without_zxid(xid, &Reply::Error(ErrorCode::AuthFailed));
-                Err(Ended)
-            }
+        let proof = match scheme {
+            // What was shown when the connection was made is known already.
+            "x509" if self.has_certificate() => Proof::Of(Vec::new()),
+            _ => prove(scheme, auth, self.face.config.super_digest.as_deref()),
+        };
+        let is_believed = match proof {
+            Proof::Of(identities) => self.take_on(identities),
+            Proof::Failed => false,
+        };
+        if !is_believed {
+            self.face.counts.auth_failed.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+            self.outbox.without_zxid(xid, &Reply::Error(ErrorCode::AuthFailed));
+            return Err(Ended);
         }
+        self.outbox.without_zxid(xid, &Reply::Empty);
+        Ok(())
     }
 
     /// Ends the session; the reply is the last thing sent.

@@ -146,7 +146,7 @@ impl Applier {
         for change in effects.leases {
             match change {
                 LeaseChange::Granted { id, ttl_s, granted_at } => self.clock.grant(id, ttl_s, granted_at),
-                LeaseChange::Renewed { id, ttl_s, granted_at } => self.clock.renew(id, ttl_s, granted_at),
+                LeaseChange::Renewed { id, ttl_s, granted_at } => self.clock.regrant(id, ttl_s, granted_at),
                 LeaseChange::Ended { id } => {
                     let waiting = self.clock.end(id);
                     let gone = |(from, call): (NodeId, LeaseCall)| (from, LeaseReply { token: call.token, info: None });

@@ -116,7 +116,7 @@ impl LeaseClock {
     }
 
     /// A lease goes on for `ttl_s` from now, even if its end was proposed. Who waited to hear of that end asks again.
-    pub fn renew(&mut self, id: LeaseId, ttl_s: u32, granted_at: LogIndex) {
+    pub fn regrant(&mut self, id: LeaseId, ttl_s: u32, granted_at: LogIndex) {
         self.end(id);
         self.grant(id, ttl_s, granted_at);
     }
@@ -290,7 +290,7 @@ mod tests {
             let mut clock = leading(2);
             let passed_ms = if ending { 2_000 } else { 1_000 };
             assert_eq!(tick(&mut clock, passed_ms, passed_ms).is_empty(), !ending);
-            clock.renew(LEASE, ttl_s, LogIndex(11));
+            clock.regrant(LEASE, ttl_s, LogIndex(11));
             assert_eq!((clock.timers.len(), clock.looks.len()), (1, 1));
             let ms = u64::from(ttl_s) * 1_000;
             assert_eq!(tick(&mut clock, ms - 1, ms), []);

@@ -49,7 +49,8 @@ pub(crate) async fn say_when_ready(coordinator: Arc<dyn Coordinator>, addresses:
     }
     let etcd = addresses.client_urls.iter().filter(|url| url.starts_with("http")).cloned();
     let zookeeper = addresses.zookeeper.as_deref().map(zookeeper_url);
-    let urls = etcd.chain(zookeeper).collect::<Vec<String>>().join(",");
+    let secure = addresses.zookeeper_secure.as_deref().map(|address| format!("{} (TLS)", zookeeper_url(address)));
+    let urls = etcd.chain(zookeeper).chain(secure).collect::<Vec<String>>().join(",");
     tracing::info!(%urls, admin = addresses.admin_url.as_deref().unwrap_or("none"), "{READY_LINE}");
     say(&format!("{READY_LINE} on {urls}"));
 }

@@ -26,7 +26,7 @@ use crate::settings::Settings;
 
 pub(crate) use service::{LogOutput, Service};
 pub(crate) use tls::Tls;
-pub(crate) use zookeeper::{Zookeeper, ZookeeperDetails};
+pub(crate) use zookeeper::{Zookeeper, ZookeeperDetails, ZookeeperSecurity};
 
 use tls::{Encryption, split_scheme};
 
@@ -173,6 +173,7 @@ impl Config {
         let others = [
             admin_listen.map(|listen| ("admin-listen", listen)),
             zookeeper.listen.map(|listen| ("zookeeper-listen", listen)),
+            zookeeper.security.secure.as_ref().map(|port| ("zookeeper-secure-listen", port.listen)),
         ];
         checks.distinct(&client_listen, peer_listen, others, &service.metrics_listen);
         let heartbeat_ms = checks.within("heartbeat-ms", settings.heartbeat_ms, 100, 10, 10_000);
@@ -490,7 +491,7 @@ impl Checks {
         &mut self,
         clients: &[Listen],
         peer: Listen,
-        others: [Option<(&'static str, Listen)>; 2],
+        others: [Option<(&'static str, Listen)>; 3],
         metrics: &[Listen],
     ) {
         let named = clients

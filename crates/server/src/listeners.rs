@@ -27,6 +27,7 @@ pub(crate) struct Listeners {
     pub(crate) metrics: Vec<TcpListener>,
     pub(crate) zookeeper: Option<TcpListener>,
     pub(crate) zookeeper_admin: Option<TcpListener>,
+    pub(crate) zookeeper_secure: Option<TcpListener>,
 }
 
 /// Where this node can be reached, as it tells others.
@@ -39,6 +40,7 @@ pub(crate) struct Addresses {
     pub(crate) zookeeper: Option<String>,
     /// What this node is to ZooKeeper's clients.
     pub(crate) zookeeper_server: Option<ZookeeperServer>,
+    pub(crate) zookeeper_secure: Option<String>,
 }
 
 impl Listeners {
@@ -59,7 +61,9 @@ impl Listeners {
             .collect::<Result<_, _>>()?;
         let zookeeper = config.zookeeper.listen.map(|listen| bind("zookeeper-listen", listen, ports)).transpose()?;
         let zookeeper_admin = bind_zookeeper_admin(&config.zookeeper, ports)?;
-        Ok(Listeners { clients, peer, admin, metrics, zookeeper, zookeeper_admin })
+        let secure = config.zookeeper.security.secure.as_ref();
+        let zookeeper_secure = secure.map(|port| bind("zookeeper-secure-listen", port.listen, ports)).transpose()?;
+        Ok(Listeners { clients, peer, admin, metrics, zookeeper, zookeeper_admin, zookeeper_secure })
     }
 
     /// What to tell others, from what was opened and what was configured.
@@ -67,7 +71,9 @@ impl Listeners {
         let bound: Vec<SocketAddr> = self.clients.iter().map(local_address).collect::<Result<_, _>>()?;
         let zookeeper = self.zookeeper.as_ref().map(local_address).transpose()?;
         let zookeeper = zookeeper.map(|address| address.to_string());
-        let client_urls = match (&config.advertise_client_urls, &zookeeper) {
+        let secure = self.zookeeper_secure.as_ref().map(local_address).transpose()?;
+        let zookeeper_secure = secure.map(|address| address.to_string());
+        let client_urls = match (&config.advertise_client_urls, zookeeper.as_ref().or(zookeeper_secure.as_ref())) {
             (Some(urls), _) => urls.clone(),
             // A member without any URL would look like one that never started.
             (None, Some(listening)) if bound.is_empty() => {
@@ -87,7 +93,7 @@ impl Listeners {
         let admin = self.admin.as_ref().map(local_address).transpose()?;
         let admin_url = admin.map(|address| format!("http://{address}"));
         let zookeeper_server = zookeeper.as_ref().map(|listening| zookeeper_server(config, listening, &peer_address));
-        Ok(Addresses { client_urls, peer_address, admin_url, zookeeper, zookeeper_server })
+        Ok(Addresses { client_urls, peer_address, admin_url, zookeeper, zookeeper_secure, zookeeper_server })
     }
 }
 

@@ -45,6 +45,10 @@ pub(crate) struct Settings {
     #[arg(long, env = "TIDELOCK_ZOOKEEPER_ADMIN_LISTEN", value_name = "HOST:PORT", help_heading = "Addresses")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) zookeeper_admin_listen: Option<String>,
+    /// Address to serve ZooKeeper clients on with TLS [default: none]
+    #[arg(long, env = "TIDELOCK_ZOOKEEPER_SECURE_LISTEN", value_name = "HOST:PORT", help_heading = "Addresses")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) zookeeper_secure_listen: Option<String>,
 
     /// URLs at which clients reach this node, comma separated [default: what it listens on]
     #[arg(
@@ -247,6 +251,36 @@ pub(crate) struct Settings {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) cipher_suites: Option<Vec<String>>,
 
+    /// Certificate shown to ZooKeeper clients, PEM
+    #[arg(long, env = "TIDELOCK_ZOOKEEPER_CERT_FILE", value_name = "FILE", help_heading = "TLS")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) zookeeper_cert_file: Option<PathBuf>,
+
+    /// Its key, PEM
+    #[arg(long, env = "TIDELOCK_ZOOKEEPER_KEY_FILE", value_name = "FILE", help_heading = "TLS")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) zookeeper_key_file: Option<PathBuf>,
+
+    /// Authorities of ZooKeeper clients' certificates, PEM
+    #[arg(long, env = "TIDELOCK_ZOOKEEPER_TRUSTED_CA_FILE", value_name = "FILE", help_heading = "TLS")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) zookeeper_trusted_ca_file: Option<PathBuf>,
+
+    /// What those authorities have revoked, PEM or DER
+    #[arg(long, env = "TIDELOCK_ZOOKEEPER_CRL_FILE", value_name = "FILE", help_heading = "TLS")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) zookeeper_crl_file: Option<PathBuf>,
+
+    /// Whether ZooKeeper clients must show a certificate: need, want or none [default: need, with authorities]
+    #[arg(long, env = "TIDELOCK_ZOOKEEPER_CLIENT_AUTH", value_name = "WORD", help_heading = "TLS")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) zookeeper_client_auth: Option<String>,
+
+    /// JAAS file with the users that come in to ZooKeeper by SASL (DIGEST-MD5) [default: nobody]
+    #[arg(long, env = "TIDELOCK_ZOOKEEPER_JAAS", value_name = "FILE", help_heading = "Users")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) zookeeper_jaas: Option<PathBuf>,
+
     /// Founding members of a new cluster, the same list on each of them: a=host:port,b=host:port,c=host:port
     /// [default: this node alone]
     #[arg(
@@ -432,6 +466,7 @@ impl Settings {
             client_listen: self.client_listen.or(below.client_listen),
             zookeeper_listen: self.zookeeper_listen.or(below.zookeeper_listen),
             zookeeper_admin_listen: self.zookeeper_admin_listen.or(below.zookeeper_admin_listen),
+            zookeeper_secure_listen: self.zookeeper_secure_listen.or(below.zookeeper_secure_listen),
             advertise_client_urls: self.advertise_client_urls.or(below.advertise_client_urls),
             peer_listen: self.peer_listen.or(below.peer_listen),
             peer_advertise: self.peer_advertise.or(below.peer_advertise),
@@ -457,6 +492,12 @@ impl Settings {
             tls_min_version: self.tls_min_version.or(below.tls_min_version),
             tls_max_version: self.tls_max_version.or(below.tls_max_version),
             cipher_suites: self.cipher_suites.or(below.cipher_suites),
+            zookeeper_cert_file: self.zookeeper_cert_file.or(below.zookeeper_cert_file),
+            zookeeper_key_file: self.zookeeper_key_file.or(below.zookeeper_key_file),
+            zookeeper_trusted_ca_file: self.zookeeper_trusted_ca_file.or(below.zookeeper_trusted_ca_file),
+            zookeeper_crl_file: self.zookeeper_crl_file.or(below.zookeeper_crl_file),
+            zookeeper_client_auth: self.zookeeper_client_auth.or(below.zookeeper_client_auth),
+            zookeeper_jaas: self.zookeeper_jaas.or(below.zookeeper_jaas),
             initial_cluster: self.initial_cluster.or(below.initial_cluster),
             initial_cluster_state: self.initial_cluster_state.or(below.initial_cluster_state),
             cluster_token: self.cluster_token.or(below.cluster_token),

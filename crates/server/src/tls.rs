@@ -8,13 +8,19 @@ use tidelock_node::peers::{self, Awaiting, PeerSecurity, PeerStream};
 use tidelock_tls::{Acceptor, Connector, TlsError};
 use tokio::net::TcpStream;
 
-use crate::config::Tls;
+use crate::config::{Tls, ZookeeperSecurity};
 use crate::failure::Failure;
 
 /// What client addresses with TLS accept with.
 pub(crate) fn for_clients(tls: &Tls) -> Result<Option<Arc<Acceptor>>, Failure> {
     let acceptor = tls.clients.as_ref().map(Acceptor::open).transpose().map_err(|error| failure(&error))?;
     Ok(acceptor.map(Arc::new))
+}
+
+/// What the port with TLS for ZooKeeper's clients accepts with.
+pub(crate) fn for_zookeeper(security: &ZookeeperSecurity) -> Result<Option<Arc<Acceptor>>, Failure> {
+    let acceptor = security.secure.as_ref().map(|port| Acceptor::open(&port.tls)).transpose();
+    Ok(acceptor.map_err(|error| failure(&error))?.map(Arc::new))
 }
 
 /// What links between members are made of.

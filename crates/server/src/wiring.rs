@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use tidelock_coordinator::Coordinator;
 use tidelock_face_etcd::{EtcdFace, FaceConfig, MetricsText};
-use tidelock_face_zookeeper::{About, FaceConfig as ZookeeperFaceConfig, ZookeeperFace};
+use tidelock_face_zookeeper::{About, FaceConfig as ZookeeperFaceConfig, Port, Security, ZookeeperFace};
 use tidelock_node::peers::PeerSecurity;
 use tidelock_node::{Bootstrap, Identity, Node, NodeConfig, NodeLimits, StartError, StopReason, existing_identity};
 use tokio::runtime::Runtime;
@@ -66,8 +66,14 @@ struct OpenPorts {
     clients: Vec<TcpListener>,
     admin: Option<TcpListener>,
     metrics: Vec<TcpListener>,
-    zookeeper: Option<TcpListener>,
-    zookeeper_admin: Option<TcpListener>,
+    zookeeper: ZookeeperDoors,
+}
+
+/// Where ZooKeeper's clients and operators are served, as far as they are.
+struct ZookeeperDoors {
+    plain: Option<TcpListener>,
+    secure: Option<TcpListener>,
+    admin: Option<TcpListener>,
 }
 
 /// Runs a node until it is told to stop or cannot go on.
@@ -83,13 +89,14 @@ pub(crate) fn run(config: &Config, options: &Options) -> Result<(), Failure> {
         .map_err(|error| Failure::new(format!("cannot start threads: {error}")))?;
     let security = tls::for_peers(&config.tls)?;
     let node_config = node_config(config, &addresses, &security, &runtime)?;
-    let Listeners { clients, peer, admin, metrics, zookeeper, zookeeper_admin } = listeners;
+    let Listeners { clients, peer, admin, metrics, zookeeper, zookeeper_admin, zookeeper_secure } = listeners;
     let node = Node::start(&node_config, peer, security, runtime.handle().clone())
         .map_err(|error| start_failure(config, &error))?;
     if options.greet_single_node {
         announce::greet_single_node(config, &addresses);
     }
-    let ports = OpenPorts { clients, admin, metrics, zookeeper, zookeeper_admin };
+    let zookeeper = ZookeeperDoors { plain: zookeeper, secure: zookeeper_secure, admin: zookeeper_admin };
+    let ports = OpenPorts { clients, admin, metrics, zookeeper };
     let outcome = runtime.block_on(Box::pin(serve(config, options, &addresses, node, ports)));
     runtime.shutdown_timeout(CONNECTIONS_STOP_PATIENCE);
     if let (Ok(Some(signal)), true) = (&outcome, options.end_by_signal) {
@@ -200,10 +207,7 @@ async fn serve(
     let id = node.identity().node;
     let mut serving = JoinSet::new();
     serve_etcd(config, &coordinator, &metrics, ports.clients, &stopping, &mut serving)?;
-    if let Some(listener) = ports.zookeeper {
-        let doors = (listener, ports.zookeeper_admin);
-        serve_zookeeper(config, &coordinator, doors, &stopping, &mut serving)?;
-    }
+    serve_zookeeper(config, &coordinator, ports.zookeeper, &stopping, &mut serving)?;
     let (name, told) = (config.name.as_str().into(), metrics.clone());
     let admin = Admin { coordinator: coordinator.clone(), name, metrics: Arc::new(move || told.text()) };
     if let Some(listener) = ports.admin {
@@ -340,13 +344,25 @@ fn face_config(config: &Config) -> FaceConfig {
 fn serve_zookeeper(
     config: &Config,
     coordinator: &Arc<dyn Coordinator>,
-    (listener, admin): (TcpListener, Option<TcpListener>),
+    doors: ZookeeperDoors,
     stopping: &watch::Receiver<bool>,
     serving: &mut JoinSet<()>,
 ) -> Result<(), Failure> {
+    let ZookeeperDoors { plain, secure, admin } = doors;
+    let client_port = plain.as_ref().and_then(|listener| listener.local_addr().ok()).map(|address| address.port());
+    let acceptor = tls::for_zookeeper(&config.zookeeper.security)?;
+    let mut ports = Vec::new();
+    let secure = secure.zip(acceptor).map(|(listener, acceptor)| (listener, Some(acceptor)));
+    for (listener, tls) in plain.map(|listener| (listener, None)).into_iter().chain(secure) {
+        ports.push(Port { listener: tokio_listener(listener)?, tls });
+    }
+    // A face runs things beside its ports, which a node without any does not need.
+    if ports.is_empty() {
+        return Ok(());
+    }
     let details = &config.zookeeper.details;
     let about = About {
-        client_port: listener.local_addr().ok().map(|address| address.port()),
+        client_port,
         data_dir: config.data_dir.display().to_string(),
         initial_configuration: details.initial_configuration.clone(),
     };
@@ -356,7 +372,7 @@ fn serve_zookeeper(
         let routes = zookeeper_admin::router(face.clone(), details.admin_path.as_deref());
         serve_http(routes, admin, stopping, serving)?;
     }
-    serving.spawn(tidelock_face_zookeeper::serve(tokio_listener(listener)?, face, stopped(stopping.clone())));
+    serving.spawn(tidelock_face_zookeeper::serve(ports, face, stopped(stopping.clone())));
     Ok(())
 }
 
@@ -374,6 +390,12 @@ fn zookeeper_face_config(zookeeper: &Zookeeper) -> ZookeeperFaceConfig {
         max_frame: details.max_frame.unwrap_or(defaults.max_frame),
         connections_per_address: details.connections_per_address.unwrap_or(defaults.connections_per_address),
         super_digest: details.super_digest.clone(),
+        security: Security {
+            sasl_users: zookeeper.security.users.clone(),
+            sasl_super_user: details.sasl_super_user.clone(),
+            x509_super_user: details.x509_super_user.clone(),
+            required_schemes: details.required_schemes.clone(),
+        },
         words,
         server_number: details.server_number.unwrap_or(defaults.server_number),
         replay_watches: zookeeper.replay_watches,

@@ -40,6 +40,8 @@ pub enum Reply {
     MultiRead(Vec<MultiReadResult>),
     /// sasl.
     SaslToken(Option<Bytes>),
+    /// sasl that failed. Unlike other errors it has a record: a token that is null.
+    SaslRefused(ErrorCode),
     /// getEphemerals.
     Ephemerals(Vec<String>),
     /// getAllChildrenNumber.
@@ -96,7 +98,7 @@ fn put_header(out: &mut Vec<u8>, xid: i32, zxid: i64, reply: &Reply) {
     put_int(
         out,
         match reply {
-            Reply::Error(error) => error.code(),
+            Reply::Error(error) | Reply::SaslRefused(error) => error.code(),
             _ => 0,
         },
     );
@@ -130,6 +132,7 @@ fn put_body(out: &mut Vec<u8>, reply: &Reply) {
         }
         Reply::MultiRead(results) => put_multi_read(out, results),
         Reply::SaslToken(token) => put_buffer(out, token.as_deref()),
+        Reply::SaslRefused(_) => put_buffer(out, None),
         Reply::Ephemerals(paths) => put_names(out, paths),
         Reply::AllChildrenNumber(number) => put_int(out, *number),
         Reply::WatchAdded => put_int(out, 0), // An error response that tells no error.

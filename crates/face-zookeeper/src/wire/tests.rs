@@ -357,6 +357,9 @@ fn replies_about_the_connection_are_what_zookeeper_sends() {
         let (length, body) = real.split_once('|').unwrap_or((&real, ""));
         assert_eq!(written(7, 0x1d0, &reply), hex(&format!("{length}{header}{body}")), "{reply:?}");
     }
+    // The one error with something behind its header.
+    let refused = written(2, 0, &Reply::SaslRefused(ErrorCode::AuthFailed));
+    assert_eq!(refused, hex("00000014 00000002 0000000000000000 ffffff8d ffffffff"));
 }
 
 /// Kazoo and Curator take the results of a multi apart by these types.

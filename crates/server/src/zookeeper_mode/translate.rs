@@ -7,6 +7,9 @@
 //! Nothing is served here that ZooKeeper does not serve: etcd's clients and administration have ports only if a flag
 //! asks for them.
 
+#[path = "translate_security.rs"]
+mod security;
+
 use std::collections::BTreeMap;
 use std::fmt::Display;
 use std::path::PathBuf;
@@ -34,8 +37,8 @@ const MAX_FRAME_MIN: usize = 1024;
 const AUTH_PROVIDERS: &[(&str, &str)] = &[
     ("DigestAuthenticationProvider", "the scheme digest is always there"),
     ("IPAuthenticationProvider", "the scheme ip is always there"),
-    ("SASLAuthenticationProvider", "SASL is not served yet: clients that try it are turned away"),
-    ("X509AuthenticationProvider", "TLS for ZooKeeper clients is not served yet"),
+    ("SASLAuthenticationProvider", "the scheme sasl is always there; java.security.auth.login.config names its users"),
+    ("X509AuthenticationProvider", "the scheme x509 is always there, at secureClientPort"),
 ];
 
 /// What lies in the directory that the file names.
@@ -156,7 +159,7 @@ impl<'a> Translation<'a> {
         match known {
             Some((_, why)) => self.notes.push(format!("{key} has no effect: {why}")),
             None => {
-                let fix = "leave it out; the schemes are world, auth, digest and ip";
+                let fix = "leave it out; the schemes are world, auth, digest, ip, sasl and x509";
                 self.problem(key, format_args!("{class} cannot be loaded: there is no Java here"), fix);
             }
         }
@@ -182,7 +185,8 @@ impl<'a> Translation<'a> {
     fn settings(&mut self, servers: &[Server], serves_otherwise: bool) -> (Settings, ZookeeperDetails) {
         let data_dir = self.data_dir();
         let (number, own) = self.own_server(servers, &data_dir);
-        let clients = self.clients(own, serves_otherwise);
+        let secure = self.secure_port();
+        let clients = self.clients(own, serves_otherwise || secure.is_some());
         let peer_listen = match own {
             // Nobody else is there to be reached.
             None => "127.0.0.1:0".to_owned(),
@@ -208,14 +212,17 @@ impl<'a> Translation<'a> {
             zookeeper_replay_watches: self.truth("tidelock.replayPersistentWatches"),
             auto_compaction_mode: Some("periodic".into()),
             auto_compaction_retention: Some(HISTORY_KEPT.into()),
-            ..Settings::default()
+            ..self.identities(secure.as_ref())
         };
         let details = ZookeeperDetails {
             client_address: clients.as_ref().map(|clients| format!("{}:{}", clients.shown_host, clients.port)),
-            advertise: clients.and_then(|clients| advertised(&clients, own)),
+            advertise: clients.or(secure).and_then(|clients| advertised(&clients, own)),
             server_number: Some(number),
             election_port: own.map(|own| own.election_port),
             admin_path: self.text("admin.commandURL"),
+            sasl_super_user: self.text("superUser"),
+            x509_super_user: self.text("X509AuthenticationProvider.superUser"),
+            required_schemes: self.required_schemes(),
             ..self.limits()
         };
         (settings, details)

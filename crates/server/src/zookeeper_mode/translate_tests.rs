@@ -107,7 +107,7 @@ fn what_has_no_effect_is_told() {
                 sslQuorum=false\nsecureClientPort=\njava.security.auth.login.config=/j\n";
     let notes = translated(text).notes;
     assert_eq!(notes.len(), 11, "{notes:?}");
-    assert!(notes.iter().all(|note| note.contains(" has no effect: ")), "{notes:?}");
+    assert!(notes.iter().all(|note| note.contains(" no effect: ")), "{notes:?}");
     let found = Found { zookeepers_data: true, ..Found::default() };
     let notes = with("dataDir=/d\nclientPort=1\nclientPort=2", "", &found).unwrap().notes;
     assert!(notes[0].contains("clientPort is given on lines 2 and 3; the last one counts"), "{notes:?}");
@@ -127,13 +127,23 @@ fn reconfig_and_the_read_only_mode_are_on_if_the_file_says_so() {
 fn what_cannot_be_honoured_is_refused_with_what_to_do() {
     let base = "dataDir=/d\nclientPort=2181\n";
     for (line, expected) in [
-        ("secureClientPort=2281", "TLS for ZooKeeper clients is not served yet"),
+        ("secureClientPort=2281", "needs ssl.keyStore.location"),
+        ("secureClientPort=2281\nssl.keyStore.location=/k.jks", "keytool -importkeystore -srckeystore /k.jks"),
+        ("secureClientPort=2281\nssl.keyStore.location=/k\nssl.keyStore.type=pkcs12", "openssl pkcs12 -in /k -nodes"),
+        ("secureClientPort=2281\nssl.trustStore.location=/t.p12", "keytool -list -rfc -keystore /t.p12"),
+        ("secureClientPortAddress=::1", "secureClientPort is not set"),
+        ("client.portUnification=true", "secureClientPort of their own"),
+        ("ssl.crl=true", "--zookeeper-crl-file"),
+        ("ssl.clientHostnameVerification=true", "is not compared"),
+        ("ssl.authProvider=mine", "known by their certificates"),
         ("sslQuorum=true", "--peer-cert-file"),
         ("group.1=1:2", "every member has one vote"),
         ("weight.1=2", "every member has one vote"),
         ("peerType=observer", "tidelock serve --join"),
-        ("enforce.auth.enabled=true", "give znodes ACLs"),
-        ("zookeeper.sessionRequireClientSASLAuth=true", "give znodes ACLs"),
+        ("enforce.auth.enabled=true", "enforce.auth.schemes does not say"),
+        ("enforce.auth.schemes=kerberos", "choose among digest, ip, sasl, x509"),
+        ("requireClientAuthScheme=kerberos", "leave it out, or say sasl"),
+        ("SASLAuthenticationProvider.superPassword=x", "user_super"),
         ("quorum.auth.enableSasl=true", "let members show certificates"),
         ("skipACL=yes", "superDigest"),
         ("authProvider.2=com.example.Mine", "com.example.Mine cannot be loaded"),
@@ -196,6 +206,42 @@ fn no_client_port_is_needed_when_a_flag_serves_clients() {
     assert!(refused.contains("clientPort is not set"), "{refused}");
 }
 
+/// Who may come in, and as whom, must be what the file says; a flag can say otherwise.
+#[test]
+fn certificates_and_users_are_taken_over() {
+    let base = "dataDir=/d\nsecureClientPort=2281\nssl.keyStore.location=/k.pem\n";
+    let Translated { settings, details, .. } = translated(base);
+    assert_eq!(settings.zookeeper_secure_listen.as_deref(), Some("0.0.0.0:2281"));
+    assert_eq!((settings.zookeeper_listen, settings.insecure), (None, Some(false)), "TLS is no danger to be told of");
+    assert_eq!(
+        (settings.zookeeper_cert_file, settings.zookeeper_key_file),
+        (Some("/k.pem".into()), Some("/k.pem".into()))
+    );
+    assert_eq!(settings.zookeeper_client_auth.as_deref(), Some("need"), "ZooKeeper's default");
+    assert_eq!((settings.zookeeper_jaas, details.required_schemes), (None, Vec::<String>::new()));
+
+    let Translated { settings, details, .. } = translated(&format!(
+        "{base}clientPort=2181\nsecureClientPortAddress=::1\nssl.trustStore.location=/t\nssl.trustStore.type=PEM\n\
+         ssl.clientAuth=want\njava.security.auth.login.config=/jaas\nzookeeper.superUser=ada\n\
+         X509AuthenticationProvider.superUser=CN=ada,O=x\nenforce.auth.enabled=true\nenforce.auth.schemes=sasl, x509\n"
+    ));
+    assert_eq!(settings.zookeeper_secure_listen.as_deref(), Some("[::1]:2281"));
+    assert_eq!(settings.zookeeper_trusted_ca_file, Some("/t".into()));
+    assert_eq!(
+        (settings.zookeeper_client_auth.as_deref(), settings.zookeeper_jaas),
+        (Some("want"), Some("/jaas".into()))
+    );
+    assert_eq!(
+        (details.sasl_super_user.as_deref(), details.x509_super_user.as_deref()),
+        (Some("ada"), Some("CN=ada,O=x"))
+    );
+    assert_eq!(details.required_schemes, ["sasl", "x509"]);
+    for line in ["sessionRequireClientSASLAuth=true", "requireClientAuthScheme=SASL"] {
+        let details = translated(&format!("dataDir=/d\nclientPort=1\n{line}\n")).details;
+        assert_eq!(details.required_schemes, ["sasl"], "{line}");
+    }
+}
+
 /// A row that promises to honour a key which nobody reads would be a lie.
 #[test]
 fn every_key_that_is_honoured_changes_something() {
@@ -215,6 +261,17 @@ fn every_key_that_is_honoured_changes_something() {
             "datadir.autocreate" => "datadir.autocreate=false",
             "server." => "server.9=h:1:2",
             "quorumListenOnAllIPs" => "server.9=h:1:2\nquorumListenOnAllIPs=true",
+            "enforce.auth.enabled" | "sessionRequireClientSASLAuth" => {
+                &format!("{}=true\nenforce.auth.schemes=ip", row.name)
+            }
+            "enforce.auth.schemes" => "enforce.auth.enabled=true\nenforce.auth.schemes=ip",
+            "requireClientAuthScheme" => "requireClientAuthScheme=sasl",
+            "java.security.auth.login.config" | "superUser" | "X509AuthenticationProvider.superUser" => {
+                &format!("{}=x", row.name)
+            }
+            name if name.starts_with("ssl.") || name.starts_with("secureClientPort") => {
+                &format!("secureClientPort=2281\nssl.keyStore.location=k\n{name}=5000")
+            }
             // Which file that is, is seen to before (`super::super::prepare`).
             "dynamicConfigFile" => continue,
             name => &format!("{name}=5000"),

@@ -170,6 +170,10 @@ mod tests {
         assert!(!may(WRITE, &[who("ip", "::ffff:10.1.0.1")]) && !may(WRITE, &[who("ip", "nonsense")]));
         assert!(may(READ | ADMIN, &[who("digest", "a:x")]), "any of them is enough");
         assert!(may(ADMIN, &[who("super", "")]));
+        let users = [entry(1, "sasl", "a"), entry(2, "x509", "CN=a")];
+        let may = |permission, who: Identity| check(Some(&users), permission, &[who]).is_ok();
+        assert!(may(READ, who("sasl", "super")) && !may(READ, who("sasl", "b")) && !may(READ, who("digest", "super")));
+        assert!(!may(WRITE, who("x509", "super")) && may(WRITE, who("x509", "CN=a")));
         assert_eq!(check(Some(&[]), READ, &[]), Err(ZnodeError::NoAuth));
     }
 

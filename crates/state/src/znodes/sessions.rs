@@ -108,7 +108,7 @@ impl State {
         for path in [paths::ROOT, paths::SYSTEM, paths::QUOTA] {
             draft.put(path, znode, Some(Bytes::new()));
         }
-        let text = self.config_text(revision);
+        let text = self.config_text(draft.revision);
         let data_length = u32::try_from(text.len()).unwrap_or_default();
         draft.put(paths::CONFIG, Znode { data_length, ..znode }, Some(text));
         // Everybody may see who the members are. ZooKeeper sets this list without counting it.
