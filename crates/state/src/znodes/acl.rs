@@ -62,9 +62,15 @@ fn is_valid(who: &Identity) -> bool {
         // A user and a digest. Colons behind them are overlooked, as ZooKeeper does.
         "digest" => matches!(who.id.trim_end_matches(':').split(':').collect::<Vec<_>>()[..], [_, _]),
         "ip" => ip_prefix(&who.id).is_some(),
-        "x509" | "sasl" => !who.id.is_empty(),
+        "x509" => who.id.contains('='),
+        "sasl" => !who.id.is_empty() && is_principal(&who.id),
         _ => false,
     }
+}
+
+/// A name as Kerberos writes it, `service/host@realm`, or any at all without a realm.
+fn is_principal(name: &str) -> bool {
+    name.split_once('@').is_none_or(|(user, realm)| user.matches('/').count() <= 1 && !realm.contains(['@', '/']))
 }
 
 /// Whether the identities have any of these permissions.
@@ -110,6 +116,8 @@ mod tests {
             ("ip", "fe80::1/64"),
             ("x509", "CN=a"),
             ("sasl", "a"),
+            ("sasl", "a/b/c"),
+            ("sasl", "a/b@C"),
         ];
         for (scheme, id) in valid {
             assert!(expand(&[entry(1, scheme, id)], &[]).is_ok(), "{scheme}:{id}");
@@ -128,7 +136,10 @@ mod tests {
             ("ip", "10.0.0.1/"),
             ("ip", "fe80::1/129"),
             ("x509", ""),
+            ("x509", "a"),
             ("sasl", ""),
+            ("sasl", "a@b@c"),
+            ("sasl", "a/b/c@d"),
             ("super", ""),
             ("unknown", "a"),
             ("auth", ""),
