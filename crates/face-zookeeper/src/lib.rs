@@ -11,6 +11,8 @@
 //! | ACL                       | a list on the znode, judged in `state::znodes`                       |
 //! | auth, sasl, certificates  | identities of a connection (`credentials`, `sasl`, `security`)       |
 //! | sync                      | a linearizable read of nothing                                       |
+//! | reconfig                  | a `MemberChange`, made of the lists by `ensemble`                    |
+//! | read-only mode            | local reads at a node that knows no leader (see `read_only`)         |
 //!
 //! A request top to bottom: `listener` takes the connection, `connection` reads the packet and carries it out in
 //! turn, `wire` parses it, `translate` says what it is for the core (or `own_requests` answers it), `outbox` holds

@@ -1,12 +1,13 @@
 //! Changing the members in ZooKeeper's way, and what `/zookeeper/config` says of them after it.
 //!
 //! Checks are made in ZooKeeper's order as far as this node can make them; whether a majority is left says the
-//! leader, which a client without the right to ask never gets to. The version that a client names is compared at this
-//! node before the change is asked for: of two reconfigs at once at different nodes both can be carried out.
+//! leader, which a client without the right to ask never gets to. The leader makes the change only if the members are
+//! still those it was made for, so that of two reconfigs from one version at most one is carried out.
 
 use tidelock_coordinator::{Consistency, MemberError};
 use tidelock_model::{
-    Caller, Identity, Member, NodeId, Query, QueryAnswer, Revision, ZnodeError, ZnodeFound, ZnodeQuery, ZnodeRead,
+    Caller, Identity, Member, MemberChange, NodeId, Query, QueryAnswer, Revision, ZnodeError, ZnodeFound, ZnodeQuery,
+    ZnodeRead,
 };
 
 use crate::connection::{Connection, Ended};
@@ -54,11 +55,12 @@ impl Connection {
     }
 
     async fn changed_members(&self, asked: &Asked<'_>, version: i64) -> Result<(Revision, Reply), Refused> {
+        // In this order: members that changed in between have a newer configuration.
+        let members = self.members().await?;
         let (_, current) = self.configuration().await?;
         if version != ANY_VERSION && version != version_of(&current) {
             return Err(ErrorCode::BadVersion.into());
         }
-        let members = self.members().await?;
         let new_id = || NodeId(rand::random::<u64>().max(1));
         let change = change(asked, &members, new_id).map_err(|nonsense| match nonsense {
             Nonsense::Arguments => ErrorCode::BadArguments,
@@ -67,10 +69,10 @@ impl Connection {
         self.check_permission().await?;
         if let Some(change) = change {
             tracing::info!(?change, "a client changes the members");
+            let change = MemberChange::IfStill { members, change: Box::new(change) };
             self.face.coordinator.change_members(Caller::Internal, change).await.map_err(refused)?;
         }
-        let (at, found) = self.configuration().await?;
-        Ok((at, found))
+        self.configuration().await
     }
 
     /// What `/zookeeper/config` holds, whoever asks.

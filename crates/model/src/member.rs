@@ -68,6 +68,25 @@ pub enum MemberChange {
         /// Members to remove.
         remove: Vec<NodeId>,
     },
+    /// A change to be made only if nobody changed the members meanwhile. The leader judges that when it is asked;
+    /// the change in it is what comes into the log.
+    IfStill {
+        /// Who the members were, with their addresses and parts; what else is known of them does not count.
+        members: Vec<Member>,
+        /// What to do.
+        change: Box<MemberChange>,
+    },
+}
+
+impl MemberChange {
+    /// The change without its condition.
+    #[must_use]
+    pub fn unconditional(&self) -> &MemberChange {
+        match self {
+            MemberChange::IfStill { change, .. } => change.unconditional(),
+            change => change,
+        }
+    }
 }
 
 /// All members by id, and the ids that were removed and must not come back.
@@ -103,7 +122,18 @@ impl Members {
                 }
                 remove.iter().for_each(|id| self.remove(*id));
             }
+            // Whether the condition holds was judged before.
+            MemberChange::IfStill { change, .. } => self.apply(change),
         }
+    }
+
+    /// Whether these are the members, in their parts and at their addresses.
+    #[must_use]
+    pub fn are_still(&self, members: &[Member]) -> bool {
+        let is_same =
+            |one: &Member, other: &Member| one.role == other.role && one.peer_addresses == other.peer_addresses;
+        let is_there = |member: &Member| self.by_id.get(&member.id).is_some_and(|known| is_same(known, member));
+        members.len() == self.by_id.len() && members.iter().all(is_there)
     }
 
     /// Takes over the name and client addresses a member published.
@@ -187,6 +217,9 @@ impl Wire for Member {
     }
 }
 
+/// More members than any cluster has.
+const MEMBERS_MAX: usize = 1024;
+
 /// Added to the byte of a member's part if the three fields of [`ZookeeperServer`] follow.
 const SERVES_ZOOKEEPER: u8 = 2;
 
@@ -229,6 +262,12 @@ impl Wire for MemberChange {
                 put_varint(out, remove.len() as u64);
                 remove.iter().for_each(|id| id.encode(out));
             }
+            MemberChange::IfStill { members, change } => {
+                out.push(6);
+                put_varint(out, members.len() as u64);
+                members.iter().for_each(|member| member.encode(out));
+                change.encode(out);
+            }
         }
     }
     fn decode(input: &mut Reader) -> Result<MemberChange, DecodeError> {
@@ -250,6 +289,12 @@ impl Wire for MemberChange {
                 let remove = (0..count).map(|_| NodeId::decode(input)).collect::<Result<_, _>>()?;
                 MemberChange::Replace { add, remove }
             }
+            6 => {
+                let count = input.count("the number of members", MEMBERS_MAX)?;
+                let members = (0..count).map(|_| Member::decode(input)).collect::<Result<_, _>>()?;
+                let change = Box::new(input.nested(2, MemberChange::decode)?);
+                MemberChange::IfStill { members, change }
+            }
             tag => return Err(DecodeError::UnknownTag { what: "member change", tag }),
         })
     }
@@ -263,7 +308,7 @@ impl Wire for Members {
         self.removed.iter().for_each(|id| id.encode(out));
     }
     fn decode(input: &mut Reader) -> Result<Members, DecodeError> {
-        let count = input.count("the number of members", 1024)?;
+        let count = input.count("the number of members", MEMBERS_MAX)?;
         let mut by_id = BTreeMap::new();
         for _ in 0..count {
             let member = Member::decode(input)?;
@@ -331,6 +376,25 @@ mod tests {
         let mut bytes = Member { zookeeper: None, ..member(9, 300) }.to_bytes();
         *bytes.last_mut().unwrap() = 4;
         assert!(Member::from_bytes(bytes.into()).is_err());
+    }
+
+    /// A change for members that are not those any more must not be taken for one that was asked for now.
+    #[test]
+    fn members_are_told_from_what_they_were_before() {
+        let mut members = Members::default();
+        let list = [member(1, 1), member(2, 2)];
+        list.iter().for_each(|member| members.apply(&MemberChange::Add(member.clone())));
+        assert!(members.are_still(&list.clone().map(|member| Member { zookeeper: None, ..member })));
+        assert!(!members.are_still(&list[..1]) && !members.are_still(&[member(1, 1), member(3, 2)]));
+        members.apply(&MemberChange::Replace {
+            add: vec![Member { role: MemberRole::Learner, ..member(2, 2) }],
+            remove: vec![],
+        });
+        assert!(!members.are_still(&list));
+        let change = Box::new(MemberChange::Remove(NodeId(2)));
+        let conditional = MemberChange::IfStill { members: list.to_vec(), change };
+        assert_eq!(conditional.unconditional(), &MemberChange::Remove(NodeId(2)));
+        assert_eq!(MemberChange::from_bytes(conditional.to_bytes().into()), Ok(conditional));
     }
 
     /// One change of several members may give a present one another part.

@@ -37,12 +37,15 @@ enum Wish {
 
 /// Whether a change ends this member's vote, which a leader must have.
 fn removes(change: &MemberChange, id: NodeId) -> bool {
-    match change {
+    match change.unconditional() {
         MemberChange::Remove(removed) => *removed == id,
         MemberChange::Replace { add, remove } => {
             remove.contains(&id) || add.iter().any(|member| member.id == id && member.role == MemberRole::Learner)
         }
-        MemberChange::Add(_) | MemberChange::Promote(_) | MemberChange::Readdress { .. } => false,
+        MemberChange::Add(_)
+        | MemberChange::Promote(_)
+        | MemberChange::Readdress { .. }
+        | MemberChange::IfStill { .. } => false,
     }
 }
 
@@ -69,6 +72,12 @@ impl Replica {
         if !self.consensus.is_leader() {
             return self.tell_members(from, token, Err(MemberRefusal::TimedOut));
         }
+        if let MemberChange::IfStill { members, .. } = change
+            && !self.members.are_still(members)
+        {
+            return self.tell_members(from, token, Err(MemberRefusal::Busy));
+        }
+        let change = change.unconditional();
         if let Err(refusal) = self.judge(change) {
             return self.tell_members(from, token, Err(refusal));
         }
@@ -124,6 +133,7 @@ impl Replica {
                 }
                 remove.iter().try_for_each(|id| known(id).map(|_| ()))?;
             }
+            MemberChange::IfStill { change, .. } => return self.judge(change),
         }
         self.judge_majority(change)
     }
@@ -198,13 +208,15 @@ impl Replica {
         }
         let members = &self.members;
         let is_it = |(_, (wish, _)): &(&Token, &(Wish, u64))| match wish {
-            Wish::Change(MemberChange::Replace { add, remove }) => {
-                let is_there =
-                    |member: &Member| members.by_id.get(&member.id).is_some_and(|known| known.role == member.role);
-                let added = add.iter().all(is_there);
-                added && remove.iter().all(|id| members.removed.contains(id))
-            }
-            Wish::Change(wished) => wished == change,
+            Wish::Change(wished) => match wished.unconditional() {
+                MemberChange::Replace { add, remove } => {
+                    let is_there =
+                        |member: &Member| members.by_id.get(&member.id).is_some_and(|known| known.role == member.role);
+                    let added = add.iter().all(is_there);
+                    added && remove.iter().all(|id| members.removed.contains(id))
+                }
+                wished => wished == change,
+            },
             Wish::Transfer => false,
         };
         let tokens: Vec<Token> = self.member_calls.waiting.iter().filter(is_it).map(|(token, _)| *token).collect();

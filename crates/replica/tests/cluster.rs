@@ -474,6 +474,56 @@ fn m1_nobody_is_told_of_its_removal_before_the_joint_change_is_over() {
     assert_eq!(answer_to_change(&cluster.nodes[&leader], 1).unwrap().unwrap().len(), 3);
 }
 
+/// M1: a leader that is to be an observer hands over first, and votes for nobody any more; together with another part
+/// for somebody else it is one change.
+#[test]
+fn m1_a_leader_becomes_a_learner_while_a_learner_becomes_a_voter() {
+    let mut cluster = Cluster::founded(&[1, 2, 3]);
+    let leader = cluster.elect();
+    let asked = cluster.follower();
+    start_fourth(&mut cluster);
+    cluster.step(
+        leader,
+        Input::Call(Call::ChangeMembers { token: 1, change: MemberChange::Add(member(4, MemberRole::Learner)) }),
+    );
+    cluster.settle();
+    cluster.tick(10);
+    let add = vec![member(leader.0, MemberRole::Learner), member(4, MemberRole::Voter)];
+    let change = MemberChange::Replace { add, remove: vec![] };
+    cluster.step(asked, Input::Call(Call::ChangeMembers { token: 2, change }));
+    cluster.settle();
+    cluster.tick(30);
+    assert_eq!(answer_to_change(&cluster.nodes[&asked], 2).unwrap().unwrap().len(), 4);
+    let next = cluster.leader();
+    assert_ne!(next, leader);
+    let role = |id: NodeId| cluster.nodes[&next].state.members().by_id[&id].role;
+    assert_eq!((role(leader), role(NodeId(4))), (MemberRole::Learner, MemberRole::Voter));
+    // What it holds does not count: with it alone the new leader has no majority, without it it has.
+    cluster.cut_off.insert(leader);
+    cluster.propose(next, 1, put("k"));
+    cluster.settle();
+    cluster.tick(3);
+    assert_eq!(cluster.nodes[&next].state.keys(), 1);
+}
+
+/// Two operators who both saw the same members must not both change them: the second would act on what is no more.
+#[test]
+fn a_change_for_members_that_are_others_by_now_is_refused() {
+    let mut cluster = Cluster::founded(&[1, 2, 3]);
+    let leader = cluster.elect();
+    let seen: Vec<Member> = cluster.nodes[&leader].state.members().by_id.values().cloned().collect();
+    start_fourth(&mut cluster);
+    for (token, id) in [(1, 4), (2, 5)] {
+        let change = Box::new(MemberChange::Add(member(id, MemberRole::Learner)));
+        let change = MemberChange::IfStill { members: seen.clone(), change };
+        cluster.step(leader, Input::Call(Call::ChangeMembers { token, change }));
+        cluster.settle();
+        cluster.tick(10);
+    }
+    assert_eq!(answer_to_change(&cluster.nodes[&leader], 1).unwrap().unwrap().len(), 4);
+    assert_eq!(answer_to_change(&cluster.nodes[&leader], 2), Some(Err(MemberRefusal::Busy)));
+}
+
 /// A new address changes no voters, and must leave the way free for the next change.
 #[test]
 fn a_member_that_moves_keeps_its_part_and_further_changes_are_possible() {

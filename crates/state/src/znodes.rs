@@ -22,6 +22,8 @@
 //! Invariants, checked by `properties`: every znode but the root has a parent; S and C belong to znodes that
 //! exist; every Z is owned by the lease it names.
 //!
+//! One znode is written by no client: `/zookeeper/config`, where members change (see `config`).
+//!
 //! The rules (order of checks, numbers, versions) are ZooKeeper's, since its clients see them. Not here: when
 //! a session ends or a container is looked at, watches, and anything about the wire.
 

@@ -30,7 +30,7 @@ pub(super) fn conf_change(change: &MemberChange) -> ConfChangeV2 {
         MemberRole::Voter => ConfChangeType::AddNode,
         MemberRole::Learner => ConfChangeType::AddLearnerNode,
     };
-    let changes = match change {
+    let changes = match change.unconditional() {
         MemberChange::Add(member) => vec![single(member.id, adding(member.role))],
         MemberChange::Promote(id) => vec![single(*id, ConfChangeType::AddNode)],
         MemberChange::Remove(id) if tidelock_model::planted!(RemovedMemberStillVotes) => {
@@ -44,6 +44,7 @@ pub(super) fn conf_change(change: &MemberChange) -> ConfChangeV2 {
             let added = add.iter().map(|member| single(member.id, adding(member.role)));
             added.chain(remove.iter().map(|id| single(*id, ConfChangeType::RemoveNode))).collect()
         }
+        MemberChange::IfStill { .. } => unreachable!("a change without its condition is not conditional"),
     };
     let mut conf_change = ConfChangeV2::default();
     conf_change.set_changes(changes.into());

@@ -43,12 +43,17 @@ pub(crate) fn prepare(path: &Path, given: Settings) -> Result<(Settings, Config)
         let list: String = problems.iter().map(|problem| format!("\n  - {problem}")).collect();
         Failure::usage(format!("{shown} cannot be honoured, nothing was started:{list}"))
     })?;
-    let admin_may_fail = given.zookeeper_admin_listen.is_none();
+    let (admin_may_fail, served_elsewhere) = (given.zookeeper_admin_listen.is_none(), given.zookeeper_listen.is_some());
     let settings = given.over(translated.settings);
     let checked = Config::check(settings.clone());
     let mut config = checked.map_err(|failure| failure.reworded(in_zookeepers_words))?;
     let initial_configuration = Some(without_secrets(&entries));
     config.zookeeper.details = ZookeeperDetails { admin_may_fail, initial_configuration, ..translated.details };
+    if served_elsewhere {
+        // What the file says of clients is where nobody listens.
+        config.zookeeper.details.client_address = None;
+        config.zookeeper.details.advertise = None;
+    }
     config.warnings.extend(translated.notes);
     Ok((settings, config))
 }
@@ -145,12 +150,15 @@ mod tests {
             .unwrap();
         std::fs::create_dir(dir.path().join("version-2")).unwrap();
         let given = Settings::from_toml("client-listen = ['127.0.0.1:2379']\nzookeeper-tick-ms = 100").unwrap();
+        let elsewhere = Settings::from_toml("zookeeper-listen = '127.0.0.1:2182'").unwrap();
+        assert_eq!(prepare(&path, elsewhere).unwrap().1.zookeeper.details.client_address, None);
         let (settings, config) = prepare(&path, given).unwrap();
         assert_eq!((config.name.as_str(), config.data_dir), ("server.2", dir.path().join("tidelock")));
         assert_eq!(config.peer_listen.address.to_string(), "127.0.0.1:3");
         assert_eq!(config.zookeeper.listen.unwrap().address.to_string(), "127.0.0.1:2181");
         assert_eq!(config.zookeeper.tick.as_millis(), 100);
         assert_eq!(config.zookeeper.details.super_digest.as_deref(), Some("super:x"));
+        assert_eq!(config.zookeeper.details.client_address.as_deref(), Some("127.0.0.1:2181"));
         assert_eq!((config.client_listen.len(), config.admin_listen), (1, None));
         assert_eq!(settings.insecure, Some(false));
         assert_eq!(config.zookeeper.admin_listen.unwrap().address.to_string(), "127.0.0.1:8080");

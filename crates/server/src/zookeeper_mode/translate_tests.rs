@@ -260,6 +260,8 @@ fn every_key_that_is_honoured_changes_something() {
             "dataDir" => "dataDir=/other",
             "datadir.autocreate" => "datadir.autocreate=false",
             "server." => "server.9=h:1:2",
+            "readonlymode.enabled" => "readonlymode.enabled=true",
+            "reconfigEnabled" => "reconfigEnabled=true",
             "quorumListenOnAllIPs" => "server.9=h:1:2\nquorumListenOnAllIPs=true",
             "enforce.auth.enabled" | "sessionRequireClientSASLAuth" => {
                 &format!("{}=true\nenforce.auth.schemes=ip", row.name)
