@@ -12,21 +12,21 @@ use std::time::{Duration, Instant};
 use bytes::{Bytes, BytesMut};
 use tidelock_coordinator::Consistency;
 use tidelock_model::{
-    Answer, Caller, Command, Identity, LeaseId, Query, QueryAnswer, Revision, SessionAnswer, ZnodeCommand, ZnodeError,
-    ZnodeFound, ZnodeOutcome, ZnodeQuery, ZnodeRead, ZnodeRequest, ZnodeRequests,
+    AclEntry, Answer, Caller, Command, Identity, LeaseId, Query, QueryAnswer, Revision, SessionAnswer, ZnodeCommand,
+    ZnodeError, ZnodeFound, ZnodeOp, ZnodeOutcome, ZnodeQuery, ZnodeRead, ZnodeRequest, ZnodeRequests,
 };
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
-use tokio::sync::mpsc;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 
 use crate::Face;
 use crate::figures::{Arrived, ClientFigures};
-use crate::outbox::Outbox;
+use crate::outbox::{Outbox, UNSENT_PAUSE};
 use crate::read_only::{ReadingSession, is_refused};
 use crate::sasl::Negotiation;
 use crate::sessions::NoSession;
 use crate::translate::{ReadShape, Step, WriteShape, read_reply, step, write_reply};
 use crate::watch_table::ConnectionId;
-use crate::watches::Early;
+use crate::watches::{Early, Wish};
 use crate::wire::{
     ConnectRequest, ConnectResponse, ErrorCode, Malformed, Opening, PASSWORD_LENGTH, Reply, Request, frame_length,
     opening, parse_request, take_frame,
@@ -34,6 +34,8 @@ use crate::wire::{
 
 /// Packets read ahead of what is carried out; ZooKeeper's limit for all connections together.
 const READ_AHEAD: usize = 1000;
+/// Bytes of packets read ahead, from which on no more are read.
+const READ_AHEAD_BYTES: u32 = 4 << 20;
 /// Requests carried out together.
 const TOGETHER_MAX: usize = 256;
 /// Bytes of changes in one log entry, from which on no more are added.
@@ -44,6 +46,8 @@ const GREETING_TIMEOUT: Duration = Duration::from_secs(10);
 const WORD_TIMEOUT: Duration = Duration::from_secs(30);
 /// How much is read from a socket at a time.
 const READ_BYTES: usize = 16 * 1024;
+/// How long the last words may take to a client that is being left.
+const FAREWELL_TIMEOUT: Duration = Duration::from_secs(1);
 
 static CONNECTIONS: AtomicU64 = AtomicU64::new(1);
 
@@ -61,11 +65,14 @@ pub(crate) struct Connection {
     figures: Arc<ClientFigures>,
 }
 
+/// Replies, and to which packets.
+type Replies = Vec<(i32, Reply)>;
+
 /// The connection ends: it was told so, or there is nothing more to say.
 pub(crate) struct Ended;
 
-/// A packet: whom to answer, what was asked, and when.
-type Asked = (i32, Result<Request, ErrorCode>, Arrived);
+/// A packet: whom to answer, what was asked, when, and its part of what may be read ahead.
+type Asked = (i32, Result<Request, ErrorCode>, Arrived, OwnedSemaphorePermit);
 
 /// Serves a client to its end. `arriving` is its connection, once that is secured, and who it is known to be by then.
 pub(crate) async fn serve<IO>(
@@ -150,7 +157,7 @@ where
             connection.leave();
         }
     }
-    let _ = writing.shutdown().await;
+    let _ = tokio::time::timeout(FAREWELL_TIMEOUT, writing.shutdown()).await;
 }
 
 /// Answers an operator.
@@ -266,8 +273,11 @@ async fn open_session(
 async fn send(face: &Face, outbox: &Outbox, figures: &ClientFigures, writing: &mut (impl AsyncWrite + Unpin)) {
     let mut sent = Vec::new();
     while let Some(bytes) = outbox.next(sent).await {
-        if writing.write_all(&bytes).await.is_err() || writing.flush().await.is_err() {
-            return;
+        let written = async { writing.write_all(&bytes).await.is_ok() && writing.flush().await.is_ok() };
+        // A client that takes nothing would keep us here for ever.
+        tokio::select! {
+            written = written => if !written { return },
+            () = outbox.is_cut() => return,
         }
         figures.sent(&face.counts, outbox.take_packets(), bytes.len());
         sent = bytes;
@@ -283,14 +293,17 @@ async fn read(
 ) {
     let max_frame = face.config.max_frame;
     let mut buffer = BytesMut::with_capacity(READ_BYTES);
+    let room = Arc::new(Semaphore::new(READ_AHEAD_BYTES as usize));
     loop {
         match take_frame(&mut buffer, max_frame) {
             Ok(Some(frame)) => {
                 heard.store(true, Ordering::Relaxed);
                 let arrived = figures.heard(&face.counts, &frame);
+                let bytes = u32::try_from(frame.len()).unwrap_or(READ_AHEAD_BYTES).min(READ_AHEAD_BYTES);
+                let Ok(taken) = Arc::clone(&room).acquire_many_owned(bytes).await else { return };
                 let packet = match parse_request(frame) {
-                    Ok((xid, request)) => (xid, Ok(request), arrived),
-                    Err(Malformed::Record { xid, .. }) => (xid, Err(ErrorCode::MarshallingError), arrived),
+                    Ok((xid, request)) => (xid, Ok(request), arrived, taken),
+                    Err(Malformed::Record { xid, .. }) => (xid, Err(ErrorCode::MarshallingError), arrived, taken),
                     Err(Malformed::Fatal { .. }) => return,
                 };
                 if asked.send(packet).await.is_err() {
@@ -316,7 +329,7 @@ impl Connection {
         let (mut waiting, mut arrivals) = (Vec::new(), Vec::new());
         while to_do.recv_many(&mut waiting, TOGETHER_MAX).await > 0 {
             let mut group = Group::default();
-            for (xid, request, arrived) in waiting.drain(..) {
+            for (xid, request, arrived, _read_ahead) in waiting.drain(..) {
                 arrivals.push(arrived);
                 if self.enforce_authentication(xid, &request).is_err() {
                     return;
@@ -407,26 +420,23 @@ impl Connection {
 
     async fn read(&self, reads: Vec<Read>) -> Result<(), Ended> {
         let watches = &self.face.watches;
-        let wishes = || reads.iter().flat_map(|read| &read.shape.wishes).flatten();
-        watches.begin(self.id, wishes());
-        let all: Vec<ZnodeRead> = reads.iter().flat_map(|read| read.reads.iter().cloned()).collect();
-        loop {
-            let (at, mut found) = self.look(all.clone(), Consistency::Local).await?;
-            let (mut replies, mut granted) = (Vec::new(), Vec::new());
-            for read in &reads {
-                let rest = found.split_off(read.reads.len().min(found.len()));
-                let (reply, counts) = read_reply(std::mem::replace(&mut found, rest), &read.shape);
-                replies.push((read.xid, reply));
-                let wished = read.shape.wishes.iter().zip(counts);
-                granted.extend(wished.filter_map(|(wish, counts)| Some((wish.as_ref()?, counts))));
-            }
-            let replies = replies.iter().map(|(xid, reply)| (*xid, reply));
-            match watches.reply(self.id, &self.outbox, at, replies, granted.iter().copied()) {
-                Ok(()) => return Ok(()),
+        watches.begin(self.id, reads.iter().flat_map(|read| &read.shape.wishes).flatten());
+        let mut rest = &reads[..];
+        while !rest.is_empty() {
+            let all = rest.iter().flat_map(|read| read.reads.iter().cloned()).collect();
+            let (at, found) = self.look(all, Consistency::Local).await?;
+            let (replies, granted) = answers(rest, found);
+            let sent = replies.iter().map(|(xid, reply)| (*xid, reply));
+            match watches.reply(self.id, &self.outbox, at, sent, granted.into_iter()) {
+                Ok(()) => {
+                    rest = &rest[replies.len()..];
+                    self.outbox.has_room().await;
+                }
                 Err(Early::Behind) => watches.told_up_to(at).await,
                 Err(Early::Overtaken) => {}
             }
         }
+        Ok(())
     }
 
     /// Reads of one moment, and which that was.
@@ -447,6 +457,34 @@ impl Connection {
         self.face.sessions.release(self.session.session, self.id);
         self.face.read_only.release(self.id);
     }
+}
+
+/// The replies to as many reads as may wait to be sent together, at least one, and which of their watches count.
+/// What is left over is read again later: many small requests can ask for more than fits into memory.
+fn answers(reads: &[Read], found: Vec<Result<ZnodeFound, ZnodeError>>) -> (Replies, Vec<(&Wish, bool)>) {
+    let (mut replies, mut granted) = (Vec::new(), Vec::new());
+    let (mut found, mut bytes) = (found.into_iter(), 0);
+    for read in reads {
+        if bytes > UNSENT_PAUSE {
+            break;
+        }
+        let here: Vec<_> = found.by_ref().take(read.reads.len()).collect();
+        let is_whole = here.len() == read.reads.len();
+        if !is_whole && !replies.is_empty() {
+            break;
+        }
+        bytes += here.iter().flatten().map(ZnodeFound::bytes).sum::<usize>();
+        let (reply, counts) = if is_whole {
+            read_reply(here, &read.shape)
+        } else {
+            // Alone it is more than one reply can hold.
+            (Reply::Error(ErrorCode::MarshallingError), vec![false; read.reads.len()])
+        };
+        replies.push((read.xid, reply));
+        let wished = read.shape.wishes.iter().zip(counts);
+        granted.extend(wished.filter_map(|(wish, counts)| Some((wish.as_ref()?, counts))));
+    }
+    (replies, granted)
 }
 
 /// What the log would not take is refused before it can spoil what goes with it.
@@ -495,14 +533,22 @@ impl Group {
 impl Write {
     /// About how large it is in the log.
     fn bytes(&self) -> usize {
-        let op = |op: &tidelock_model::ZnodeOp| match op {
-            tidelock_model::ZnodeOp::Create(create) => create.data.as_ref().map_or(0, Bytes::len) + 100,
-            tidelock_model::ZnodeOp::SetData { data, .. } => data.as_ref().map_or(0, Bytes::len) + 100,
-            _ => 100,
-        };
         match &self.request {
-            ZnodeRequest::One(one) => op(one),
-            ZnodeRequest::Multi(ops) => ops.iter().map(op).sum(),
+            ZnodeRequest::One(op) => bytes_of(op),
+            ZnodeRequest::Multi(ops) => ops.iter().map(bytes_of).sum(),
         }
+    }
+}
+
+/// Everything that a client can make long counts.
+fn bytes_of(op: &ZnodeOp) -> usize {
+    let data = |data: &Option<Bytes>| data.as_ref().map_or(0, Bytes::len);
+    let acl =
+        |acl: &[AclEntry]| acl.iter().map(|entry| entry.who.scheme.len() + entry.who.id.len() + 16).sum::<usize>();
+    100 + match op {
+        ZnodeOp::Create(create) => create.path.len() + data(&create.data) + acl(&create.acl),
+        ZnodeOp::SetData { path, data: value, .. } => path.len() + data(value),
+        ZnodeOp::SetAcl { path, acl: list, .. } => path.len() + acl(list),
+        ZnodeOp::Delete { path, .. } | ZnodeOp::Check { path, .. } => path.len(),
     }
 }

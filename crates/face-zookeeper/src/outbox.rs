@@ -10,12 +10,13 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use tidelock_model::Revision;
 use tokio::sync::Notify;
 
-use crate::wire::{EventKind, KeeperState, Reply, write_event, write_reply};
+use crate::wire::{EventKind, KeeperState, MAX_REPLY, Reply, write_event, write_reply};
 
 /// Unsent bytes from which on no more requests are taken.
-const UNSENT_PAUSE: usize = 4 << 20;
-/// Unsent bytes that end the connection. Above the largest reply a store without oversized values can give.
-const UNSENT_MAX: usize = 64 << 20;
+pub(crate) const UNSENT_PAUSE: usize = 4 << 20;
+/// Unsent bytes that end the connection: room for the largest reply behind what was queued before it, so only events
+/// that nobody takes can be too many.
+const UNSENT_MAX: usize = MAX_REPLY + 2 * UNSENT_PAUSE;
 
 /// In the header of an event that belongs to no one change.
 const NO_ZXID: i64 = -1;
@@ -28,6 +29,8 @@ pub(crate) struct Outbox {
     filled: Notify,
     /// Something was sent: for the task that answers.
     drained: Notify,
+    /// The connection is cut: for the task that sends, which may be stuck with a client that takes nothing.
+    severed: Notify,
 }
 
 #[derive(Default)]
@@ -144,11 +147,19 @@ impl Outbox {
     }
 
     fn added(&self, mut queue: MutexGuard<'_, Queue>) {
-        if queue.bytes.len() > UNSENT_MAX {
+        let too_much = queue.bytes.len() > UNSENT_MAX;
+        if too_much {
             queue.end = Some(End::Cut);
+        }
+        if queue.end == Some(End::Cut) {
+            // Nobody will send it, and the watches go on filling it until the connection is gone.
+            queue.bytes = Vec::new();
         }
         drop(queue);
         self.filled.notify_one();
+        if too_much {
+            self.severed.notify_one();
+        }
     }
 
     /// Ends the connection once everything queued was sent.
@@ -162,6 +173,18 @@ impl Outbox {
         self.lock().end = Some(End::Cut);
         self.filled.notify_one();
         self.drained.notify_one();
+        self.severed.notify_one();
+    }
+
+    /// Waits until the connection is cut. One task at a time may wait.
+    pub(crate) async fn is_cut(&self) {
+        loop {
+            let severed = self.severed.notified();
+            if self.lock().end == Some(End::Cut) {
+                return;
+            }
+            severed.await;
+        }
     }
 
     /// Waits until there is room for more replies.
@@ -247,10 +270,12 @@ mod tests {
     async fn who_takes_nothing_is_cut_off() {
         let outbox = Outbox::default();
         let path = format!("/{}", "x".repeat(1 << 20));
-        for at in 0..70 {
+        for at in 0..80 {
             outbox.event(Revision(at), EventKind::NodeCreated, &path);
         }
+        outbox.is_cut().await;
         assert_eq!(outbox.next(Vec::new()).await, None);
+        assert_eq!(outbox.lock().bytes.capacity(), 0, "what nobody will send is not kept");
     }
 
     /// What was answered before the end must still arrive: the reply to closeSession, for one.

@@ -11,18 +11,25 @@ pub(crate) fn parent(path: &str) -> Option<&str> {
     }
 }
 
-/// Everything above, the nearest first.
-pub(crate) fn ancestors(path: &str) -> impl Iterator<Item = &str> {
-    std::iter::successors(parent(path), |path| parent(path))
+/// The znode above whose path is so long, if there is one.
+pub(crate) fn ancestor(path: &str, length: usize) -> Option<&str> {
+    match length {
+        0 => None,
+        1 => (path.len() > 1).then_some("/"),
+        _ => (path.as_bytes().get(length) == Some(&b'/')).then(|| &path[..length]),
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    /// A recursive watch hears of what is below it, and of nothing whose name only begins the same.
     #[test]
-    fn the_way_up_ends_at_the_root() {
-        assert_eq!(ancestors("/a/b/c").collect::<Vec<_>>(), ["/a/b", "/a", "/"]);
-        assert_eq!((ancestors("/").count(), parent("/a")), (0, Some("/")));
+    fn ancestors_end_where_a_name_ends() {
+        let above = |path| (0..9).filter_map(|length| ancestor(path, length)).collect::<Vec<_>>();
+        assert_eq!(above("/a/bc/d"), ["/", "/a", "/a/bc"]);
+        assert_eq!(above("/é/b"), ["/", "/é"]);
+        assert_eq!((above("/").len(), parent("/a")), (0, Some("/")));
     }
 }

@@ -18,8 +18,13 @@ use std::sync::Arc;
 use tidelock_model::{Identity, Revision, Rights, rights};
 
 use crate::outbox::Outbox;
-use crate::paths::{ancestors, parent};
+use crate::paths::{ancestor, parent};
 use crate::wire::EventKind;
+
+/// What one connection's watches may take, paths included: some hundred thousand of them. Who wants more is cut off.
+const WATCH_BYTES_MAX: usize = 128 << 20;
+/// About what a watch takes besides its path.
+const WATCH_BYTES: usize = 160;
 
 /// Names a connection within this node's life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -88,8 +93,11 @@ pub(crate) struct WatchTable {
     by_path: HashMap<Arc<str>, Watchers>,
     by_connection: HashMap<ConnectionId, BTreeSet<(Arc<str>, WatchKind)>>,
     connected: HashMap<ConnectionId, Connected>,
-    /// Recursive watches there are: without any, nobody looks at ancestors.
-    recursive: usize,
+    /// How much memory the watches of each connection take.
+    taken: HashMap<ConnectionId, usize>,
+    /// How many recursive watches there are at paths of which length: only ancestors so long are looked at, because
+    /// a path can have thousands.
+    recursive: BTreeMap<usize, usize>,
 }
 
 impl WatchTable {
@@ -107,6 +115,7 @@ impl WatchTable {
     /// The connection is gone, and its watches with it.
     pub(crate) fn disconnect(&mut self, connection: ConnectionId) {
         self.connected.remove(&connection);
+        self.taken.remove(&connection);
         for (path, kind) in self.by_connection.remove(&connection).unwrap_or_default() {
             self.forget(&path, connection, kind);
         }
@@ -192,6 +201,8 @@ impl WatchTable {
         let held = self.by_connection.get_mut(&connection);
         let was = held.is_some_and(|held| held.remove(&(Arc::from(path), kind)));
         if was {
+            let taken = self.taken.entry(connection).or_default();
+            *taken = taken.saturating_sub(path.len() + WATCH_BYTES);
             self.forget(path, connection, kind);
         }
         was
@@ -206,10 +217,10 @@ impl WatchTable {
         };
         let (news, mut told) = (News { at, event, path, rights }, BTreeSet::new());
         self.fire(&news, path, &[WatchKind::Data, WatchKind::Persistent, WatchKind::Recursive], &mut told);
-        if self.recursive > 0 {
-            for above in ancestors(path) {
-                self.fire(&news, above, &[WatchKind::Recursive], &mut told);
-            }
+        // The nearest first, as all ancestors would be.
+        let lengths: Vec<usize> = self.recursive.range(..path.len()).rev().map(|(length, _)| *length).collect();
+        for above in lengths.into_iter().filter_map(|length| ancestor(path, length)) {
+            self.fire(&news, above, &[WatchKind::Recursive], &mut told);
         }
         if change == Change::Deleted {
             self.fire(&news, path, &[WatchKind::Child], &mut told);
@@ -255,7 +266,16 @@ impl WatchTable {
             let shared = self.by_path.get_key_value(path).map_or_else(|| Arc::from(path), |(path, _)| Arc::clone(path));
             self.by_connection.entry(connection).or_default().insert((Arc::clone(&shared), kind));
             self.by_path.entry(shared).or_default();
-            self.recursive += usize::from(kind == WatchKind::Recursive);
+            if kind == WatchKind::Recursive {
+                *self.recursive.entry(path.len()).or_default() += 1;
+            }
+            let taken = self.taken.entry(connection).or_default();
+            *taken += path.len() + WATCH_BYTES;
+            if *taken > WATCH_BYTES_MAX
+                && let Some(connected) = self.connected.get(&connection)
+            {
+                connected.outbox.cut();
+            }
         }
         let watchers = self.by_path.get_mut(path).expect("it was there or was just made");
         watchers.entry((connection, kind)).or_default()
@@ -268,7 +288,14 @@ impl WatchTable {
         if watchers.is_empty() {
             self.by_path.remove(path);
         }
-        self.recursive -= usize::from(kind == WatchKind::Recursive);
+        if kind == WatchKind::Recursive
+            && let Some(count) = self.recursive.get_mut(&path.len())
+        {
+            *count -= 1;
+            if *count == 0 {
+                self.recursive.remove(&path.len());
+            }
+        }
     }
 }
 
@@ -374,6 +401,7 @@ mod tests {
         assert_eq!((table.by_path.len(), table.by_connection[&ME].len()), (0, 0));
         table.add(ME, WatchKind::Recursive, "/");
         table.disconnect(ME);
-        assert_eq!((table.by_path.len(), table.by_connection.len(), table.recursive), (0, 0, 0));
+        assert_eq!((table.by_path.len(), table.by_connection.len(), table.recursive.len()), (0, 0, 0));
+        assert!(table.taken.is_empty());
     }
 }

@@ -60,3 +60,6 @@ pub const ZNODE_OPS_MAX: usize = 64 * 1024;
 pub const ZNODE_REQUESTS_MAX: usize = 4096;
 /// Most znodes looked at for reaping in one command.
 pub const ZNODE_PATHS_MAX: usize = 4096;
+/// Bytes found by the reads of one query, from which on the rest is left to the next query: a small request can
+/// ask for the same large znode thousands of times.
+pub const ZNODE_FOUND_BYTES_MAX: usize = 64 << 20;

@@ -277,7 +277,7 @@ pub enum ZnodeOpAnswer {
     Done,
 }
 
-/// Reads, all of one moment.
+/// Reads, all of one moment. Those beyond `limits::ZNODE_FOUND_BYTES_MAX` are left out of the answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ZnodeQuery {
     /// Who asks.
@@ -389,6 +389,25 @@ pub enum ZnodeFound {
     Totals(ZnodeTotals),
     /// Sessions, by id.
     Sessions(Vec<SessionFound>),
+}
+
+impl ZnodeFound {
+    /// About how much memory it takes, and how long it is in a reply.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        let texts = |texts: &[String]| texts.iter().map(|text| text.len() + size_of::<String>()).sum::<usize>();
+        size_of::<ZnodeStat>()
+            + match self {
+                ZnodeFound::Stat(_) | ZnodeFound::Count(_) | ZnodeFound::Totals(_) => 0,
+                ZnodeFound::Sessions(sessions) => sessions.iter().map(|found| texts(&found.ephemerals) + 64).sum(),
+                ZnodeFound::Data { data, .. } => data.as_ref().map_or(0, Bytes::len),
+                ZnodeFound::Children { names, .. } => texts(names),
+                ZnodeFound::Acl { acl, .. } => {
+                    acl.iter().map(|entry| entry.who.scheme.len() + entry.who.id.len() + 64).sum()
+                }
+                ZnodeFound::Paths(paths) => texts(paths),
+            }
+    }
 }
 
 impl ZnodeCommand {

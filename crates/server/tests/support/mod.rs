@@ -262,6 +262,14 @@ impl Process {
         signal(self.child.as_ref().expect("the node runs"), "CONT");
     }
 
+    /// Memory it holds now, in bytes.
+    pub fn resident_bytes(&self) -> usize {
+        let pid = self.child.as_ref().expect("the node runs").id();
+        let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+        let line = status.lines().find(|line| line.starts_with("VmRSS:")).unwrap();
+        line.split_whitespace().nth(1).unwrap().parse::<usize>().unwrap() * 1024
+    }
+
     /// Whether the process was started and not ended by the test.
     pub fn is_running(&self) -> bool {
         self.child.is_some()

@@ -15,7 +15,7 @@ pub const SEQUENTIAL: i32 = 2;
 
 /// A connection with its session.
 pub struct Client {
-    stream: TcpStream,
+    pub stream: TcpStream,
     next_xid: i32,
     pub session: i64,
     pub password: Vec<u8>,
@@ -103,12 +103,12 @@ impl Client {
         Ok(client)
     }
 
-    fn send(&mut self, packet: &Packet) -> io::Result<()> {
+    pub fn send(&mut self, packet: &Packet) -> io::Result<()> {
         let length = i32::try_from(packet.0.len()).unwrap().to_be_bytes();
         self.stream.write_all(&[&length[..], &packet.0].concat())
     }
 
-    fn receive(&mut self) -> io::Result<Vec<u8>> {
+    pub fn receive(&mut self) -> io::Result<Vec<u8>> {
         let mut length = [0; 4];
         self.stream.read_exact(&mut length)?;
         let mut packet = vec![0; usize::try_from(i32::from_be_bytes(length)).unwrap()];
@@ -278,7 +278,7 @@ impl Client {
 
 /// Bytes to send.
 #[derive(Default)]
-pub struct Packet(Vec<u8>);
+pub struct Packet(pub Vec<u8>);
 
 impl Packet {
     pub fn byte(&mut self, value: u8) -> &mut Packet {

@@ -1,5 +1,6 @@
 //! Reads of the tree as it is. All of one query see one revision.
 
+use tidelock_model::limits::ZNODE_FOUND_BYTES_MAX;
 use tidelock_model::{Identity, LeaseId, Revision, ZnodeError, ZnodeFound, ZnodeQuery, ZnodeRead, znode_path};
 
 use crate::State;
@@ -12,7 +13,17 @@ type Found = Result<ZnodeFound, ZnodeError>;
 impl State {
     pub(crate) fn read_znodes(&self, query: &ZnodeQuery) -> Vec<Found> {
         let tree = Draft::new(self);
-        query.reads.iter().map(|read| self.read_znode(&tree, read, &query.identities)).collect()
+        let mut found = Vec::new();
+        let mut bytes = 0;
+        for read in &query.reads {
+            if bytes > ZNODE_FOUND_BYTES_MAX {
+                break;
+            }
+            let one = self.read_znode(&tree, read, &query.identities);
+            bytes += one.as_ref().map_or(0, ZnodeFound::bytes);
+            found.push(one);
+        }
+        found
     }
 
     fn read_znode(&self, tree: &Draft<'_>, read: &ZnodeRead, identities: &[Identity]) -> Found {
