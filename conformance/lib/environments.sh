@@ -24,3 +24,8 @@ venv_aetcd() {
 venv_etcd3gw() {
     venv etcd3gw etcd3gw==2.7.0 pytest requests futurist testtools oslotest
 }
+
+# Its tests make certificates with what pyOpenSSL 26.2 has no more.
+venv_kazoo() {
+    venv kazoo 'kazoo[test,eventlet,gevent,sasl]==2.11.0' 'pyOpenSSL<26.2'
+}

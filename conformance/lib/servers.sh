@@ -14,10 +14,12 @@ SERVER_PIDS=()
 PORTS_TAKEN=" "
 
 # What a caller may set before it starts servers: their names (used from the first on), the port at which the
-# first one serves clients (a free one if empty), and flags that both Tidelock and etcd know.
+# first one serves clients (a free one if empty), flags that both Tidelock and etcd know, and whether Tidelock serves
+# ZooKeeper's clients, too (1; then start_servers sets ZOOKEEPER_ENDPOINTS).
 SERVER_NAMES=(node1 node2 node3 node4 node5)
 FIRST_CLIENT_PORT=""
 SERVER_FLAGS=()
+SERVE_ZOOKEEPER=0
 
 # Sets FREE_PORT: nothing listens on it, and no earlier call in this run returned it. Ports are taken from
 # below the range that the system hands out to outgoing connections.
@@ -38,7 +40,7 @@ find_free_port() {
 # comma separated).
 start_servers() {
     local kind=$1 count=$2 i founders="" dir name log
-    local -a clients=() peers=() admins=()
+    local -a clients=() peers=() admins=() zookeepers=() flags
     dir=$(mktemp -d "$WORK/$kind.XXXXXX")
     for ((i = 0; i < count; i++)); do
         find_free_port
@@ -46,6 +48,7 @@ start_servers() {
         clients+=("127.0.0.1:$FREE_PORT")
         find_free_port && peers+=("127.0.0.1:$FREE_PORT")
         find_free_port && admins+=("127.0.0.1:$FREE_PORT")
+        find_free_port && zookeepers+=("127.0.0.1:$FREE_PORT")
         local url=${peers[i]}
         [[ $kind == etcd ]] && url="http://$url"
         founders+="${founders:+,}${SERVER_NAMES[i]}=$url"
@@ -59,13 +62,16 @@ start_servers() {
                 --listen-peer-urls "http://${peers[i]}" --initial-advertise-peer-urls "http://${peers[i]}" \
                 --initial-cluster "$founders" --logger zap "${SERVER_FLAGS[@]}" >"$log" 2>&1 &
         else
+            flags=("${SERVER_FLAGS[@]}")
+            [[ $SERVE_ZOOKEEPER == 1 ]] && flags+=(--zookeeper-listen "${zookeepers[i]}")
             "$BINARY" serve --name "$name" --data-dir "$dir/$name" \
                 --client-listen "${clients[i]}" --peer-listen "${peers[i]}" --admin-listen "${admins[i]}" \
-                --initial-cluster "$founders" "${SERVER_FLAGS[@]}" >"$log" 2>&1 &
+                --initial-cluster "$founders" "${flags[@]}" >"$log" 2>&1 &
         fi
         SERVER_PIDS+=($!)
     done
     ENDPOINTS=$(IFS=,; echo "${clients[*]}")
+    [[ $kind == tidelock && $SERVE_ZOOKEEPER == 1 ]] && ZOOKEEPER_ENDPOINTS=$(IFS=,; echo "${zookeepers[*]}")
     wait_until_ready "$dir" "$count"
 }
 

@@ -29,9 +29,10 @@ class Tally:
 
     def broke(self, name, why):
         self.failed = True
-        where = traceback.extract_tb(why.__traceback__)[-1]
         text = f"{type(why).__name__} {why}".replace("\n", " ")
-        print(f"FAIL {name}: {text} ({os.path.basename(where.filename)}:{where.lineno})", flush=True)
+        for where in traceback.extract_tb(why.__traceback__)[-1:]:
+            text += f" ({os.path.basename(where.filename)}:{where.lineno})"
+        print(f"FAIL {name}: {text}", flush=True)
 
     def exit(self):
         sys.exit(1 if self.failed else 0)
