@@ -6,8 +6,9 @@ import time
 from trial import UNKNOWN, Claims, children, eventually
 
 MEMBERS = 3
-# How long a round of a barrier may take before it is given up.
-ROUND_SECONDS = 15
+# How long a round of a barrier may take; and how long one in which somebody lost the connection is waited for.
+ROUND_SECONDS = 20
+DOUBTFUL_SECONDS = 2
 
 
 def barrier(trial):
@@ -56,6 +57,9 @@ def double_barrier(trial):
         losses = sum(client.lost_connections for client in clients)
         times = [{} for _ in clients]
 
+        def somebody_lost_the_connection():
+            return sum(client.lost_connections for client in clients) != losses
+
         def take_part(client, mine):
             barrier = client.DoubleBarrier(f"{trial.path}/{number}", MEMBERS)
             mine["coming"] = time.monotonic()
@@ -67,10 +71,13 @@ def double_barrier(trial):
             mine["out"] = time.monotonic()
 
         threads = [trial.spawn(take_part, client, mine) for client, mine in zip(clients, times)]
-        for thread in threads:
-            thread.join(ROUND_SECONDS)
+        deadline = time.monotonic() + ROUND_SECONDS
+        while any(thread.is_alive() for thread in threads) and time.monotonic() < deadline:
+            if somebody_lost_the_connection():
+                deadline = min(deadline, time.monotonic() + DOUBTFUL_SECONDS)
+            time.sleep(0.02)
         trial.threads.clear()
-        if sum(client.lost_connections for client in clients) != losses:
+        if somebody_lost_the_connection():
             # Whoever hangs in it hangs in vain; the next round is another barrier.
             continue
         assert all("out" in mine for mine in times), f"somebody waits for ever: {times}"

@@ -21,10 +21,10 @@ use crate::outbox::Outbox;
 use crate::paths::{ancestor, parent};
 use crate::wire::EventKind;
 
-/// What one connection's watches may take, paths included: some hundred thousand of them. Who wants more is cut off.
-const WATCH_BYTES_MAX: usize = 128 << 20;
-/// About what a watch takes besides its path.
-const WATCH_BYTES: usize = 160;
+/// What one connection's watches may take: four hundred thousand of them, with short paths. Who wants more is cut off.
+const WATCH_BYTES_MAX: usize = 256 << 20;
+/// About what a watch takes besides its path, as measured with a hundred thousand.
+const WATCH_BYTES: usize = 640;
 
 /// Names a connection within this node's life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -262,11 +262,11 @@ impl Process {
         signal(self.child.as_ref().expect("the node runs"), "CONT");
     }
 
-    /// Memory it holds now, in bytes.
-    pub fn resident_bytes(&self) -> usize {
+    /// The most memory it has held so far, in bytes.
+    pub fn resident_bytes_max(&self) -> usize {
         let pid = self.child.as_ref().expect("the node runs").id();
         let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
-        let line = status.lines().find(|line| line.starts_with("VmRSS:")).unwrap();
+        let line = status.lines().find(|line| line.starts_with("VmHWM:")).unwrap();
         line.split_whitespace().nth(1).unwrap().parse::<usize>().unwrap() * 1024
     }
 
