@@ -32,6 +32,8 @@ pub struct FaceConfig {
     pub reconfig: bool,
     /// Whether reads are answered without a majority, to clients that ask for it (`readonlymode.enabled`).
     pub read_only_mode: bool,
+    /// Whether what would break a hard limit of a quota is refused (`enforceQuota`).
+    pub enforce_quota: bool,
     /// How often containers and znodes with a time to live are looked at.
     pub reap_interval: Duration,
     /// What operators are told of where this node runs.
@@ -72,6 +74,7 @@ impl FaceConfig {
             replay_watches: false,
             reconfig: false,
             read_only_mode: false,
+            enforce_quota: false,
             reap_interval: Duration::from_secs(60),
             about: About::default(),
         }

@@ -384,12 +384,17 @@ impl Connection {
             requests.push(request);
             shapes.push((xid, shape));
         }
-        let command = ZnodeCommand::Requests(ZnodeRequests {
+        let requests = ZnodeRequests {
             session: self.session.session,
             generation: self.session.generation,
             identities: self.identities.clone(),
             requests,
-        });
+        };
+        let command = if self.face.config.enforce_quota {
+            ZnodeCommand::RequestsWithinQuotas(requests)
+        } else {
+            ZnodeCommand::Requests(requests)
+        };
         let outcome = self.face.coordinator.propose(Caller::Anonymous, Command::Znode(command), None).await;
         // Without an answer nobody knows what was done; a lost connection is how clients are told that.
         let outcome = outcome.map_err(|error| {

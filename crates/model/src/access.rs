@@ -97,7 +97,8 @@ impl ZnodeCommand {
             ZnodeCommand::OpenSession { .. }
             | ZnodeCommand::AttachSession { .. }
             | ZnodeCommand::CloseSession { .. }
-            | ZnodeCommand::Requests(_) => Need::Nothing,
+            | ZnodeCommand::Requests(_)
+            | ZnodeCommand::RequestsWithinQuotas(_) => Need::Nothing,
             // What the nodes do by themselves is nobody else's to ask for.
             ZnodeCommand::Reap { .. } => Need::Admin,
         });

@@ -45,6 +45,8 @@ pub enum ZnodeCommand {
     },
     /// Requests of one connection, in its order.
     Requests(ZnodeRequests),
+    /// The same, and what would break a hard limit of a quota is refused.
+    RequestsWithinQuotas(ZnodeRequests),
     /// Sent by the leader alone: delete those of these containers and znodes with a time to live whose time
     /// has come. Each is judged again when applied.
     Reap {
@@ -419,7 +421,7 @@ impl ZnodeCommand {
             ZnodeCommand::OpenSession { .. }
             | ZnodeCommand::AttachSession { .. }
             | ZnodeCommand::CloseSession { .. } => true,
-            ZnodeCommand::Requests(requests) => {
+            ZnodeCommand::Requests(requests) | ZnodeCommand::RequestsWithinQuotas(requests) => {
                 requests.identities.len() <= ZNODE_IDENTITIES_MAX
                     && requests.identities.iter().all(Identity::is_within_limits)
                     && requests.requests.len() <= ZNODE_REQUESTS_MAX
@@ -436,10 +438,12 @@ impl ZnodeCommand {
     pub fn grows(&self) -> bool {
         match self {
             ZnodeCommand::OpenSession { .. } => true,
-            ZnodeCommand::Requests(requests) => requests.requests.iter().any(|request| match request {
-                ZnodeRequest::One(op) => op.grows(),
-                ZnodeRequest::Multi(ops) => ops.iter().any(ZnodeOp::grows),
-            }),
+            ZnodeCommand::Requests(requests) | ZnodeCommand::RequestsWithinQuotas(requests) => {
+                requests.requests.iter().any(|request| match request {
+                    ZnodeRequest::One(op) => op.grows(),
+                    ZnodeRequest::Multi(ops) => ops.iter().any(ZnodeOp::grows),
+                })
+            }
             ZnodeCommand::AttachSession { .. } | ZnodeCommand::CloseSession { .. } | ZnodeCommand::Reap { .. } => false,
         }
     }

@@ -20,6 +20,7 @@ mod links;
 mod measurements;
 mod node;
 pub mod peers;
+mod quota_log;
 mod restore;
 mod shared;
 mod snapshots;

@@ -11,6 +11,8 @@ use tidelock_model::{EventKind, NodeId, Revision};
 use tidelock_replica::Observer;
 use tidelock_state::{Effects, LeaseChange, State};
 
+use crate::quota_log::QuotaLog;
+
 /// Upper bounds of the buckets, in microseconds: from one millisecond, doubling, as etcd's histograms of disk
 /// times have them. What is longer is in the last, unbounded bucket.
 pub const BUCKET_BOUNDS_US: [u64; 14] = {
@@ -136,12 +138,13 @@ impl Measurements {
     }
 }
 
-/// Counts what is carried out.
-pub(crate) struct Tally(pub(crate) Arc<Measurements>);
+/// Counts what is carried out, and tells of quotas.
+pub(crate) struct Tally(pub(crate) Arc<Measurements>, pub(crate) QuotaLog);
 
 impl Observer for Tally {
     fn applied(&mut self, _state: &State, effects: Option<&Effects>) {
         let Some(effects) = effects else { return };
+        self.1.exceeded(&effects.over_quota);
         let (mut puts, mut transactions) = (0, 0);
         let mut revision = (Revision(0), 0);
         for event in &effects.events {

@@ -17,6 +17,7 @@ use crate::config::NodeConfig;
 use crate::identity::{Identity, IdentityError};
 use crate::measurements::{Measured, Tally};
 use crate::peers::{PeerConfig, PeerNet, PeerSecurity};
+use crate::quota_log::QuotaLog;
 use crate::shared::{Shared, StopReason};
 use crate::snapshots::{SnapshotJob, SnapshotLoadError};
 use crate::workers::{Draws, Prepared, Workers};
@@ -106,7 +107,7 @@ impl Node {
         let peers = PeerNet::start(peer_config, peer_listener, prepared.inbound(), runtime)?;
         let workers = prepared.connect(peers.clone(), Box::new(snapshot_in_a_thread));
         let Workers { consensus, journal, mut apply, coordinator, .. } = workers;
-        apply.observe(Box::new(Tally(shared.measurements.clone())));
+        apply.observe(Box::new(Tally(shared.measurements.clone(), QuotaLog::default())));
         let clock = Clock::start();
         let threads = vec![
             spawn(&shared, "journal", move || journal.run(clock))?,

@@ -401,6 +401,7 @@ fn zookeeper_face_config(zookeeper: &Zookeeper) -> ZookeeperFaceConfig {
         replay_watches: zookeeper.replay_watches,
         reconfig: details.reconfig,
         read_only_mode: details.read_only_mode,
+        enforce_quota: details.enforce_quota,
         ..defaults
     }
 }

@@ -35,6 +35,8 @@ pub struct Effects {
     pub events: Vec<Event>,
     /// Leases that came and went, in order, for the expiry clock.
     pub leases: Vec<LeaseChange>,
+    /// Paths of znodes whose change broke a soft limit of a quota, and was made: for the log.
+    pub over_quota: Vec<String>,
 }
 
 /// A lease came or went.
@@ -240,14 +242,15 @@ impl State {
             keys.pop();
         }
         let mut revising = Revising::new(self, &mut effects.events);
+        let mut gone = Vec::with_capacity(keys.len());
         for key in &keys {
-            self.delete_key(&mut revising, key);
+            gone.extend(self.delete_key(&mut revising, key));
             if tidelock_model::planted!(LeaseKeysGoOneByOne) {
                 revising.finish(self);
                 revising = Revising::new(self, &mut effects.events);
             }
         }
-        self.settle_after(&keys, revising.revision(), &mut revising);
+        self.settle_after(&gone, revising.revision(), &mut revising);
         revising.finish(self);
         for id in ids {
             if let Some(lease) = self.leases.end(*id) {

@@ -1,6 +1,6 @@
 //! The tree of znodes, on the one keyspace.
 //!
-//! Four kinds of records in [`Space::Tree`](tidelock_model::Space::Tree), told apart by the first byte of
+//! Five kinds of records in [`Space::Tree`](tidelock_model::Space::Tree), told apart by the first byte of
 //! their names:
 //!
 //! ```text
@@ -9,6 +9,7 @@
 //! S path             how often it got a child, when its children changed last, who may do what with it.
 //!                    Absent as long as that is: never, at its creation, everybody everything.
 //! C path             it is a container or has a time to live. Empty.
+//! Q path             how many znodes and bytes there are at and below it, if somebody asks (`quota`).
 //! Z session          a session: its time-out, and which of its connections is the one. Owned by its lease.
 //! ```
 //!
@@ -20,7 +21,7 @@
 //! a lease: whatever ends it deletes its ephemeral znodes, with all that hangs on them, at one revision.
 //!
 //! Invariants, checked by `properties`: every znode but the root has a parent; S and C belong to znodes that
-//! exist; every Z is owned by the lease it names.
+//! exist, Q to paths whose `zookeeper_stats` exists; every Z is owned by the lease it names.
 //!
 //! One znode is written by no client: `/zookeeper/config`, where members change (see `config`).
 //!
@@ -35,6 +36,9 @@ mod oracle;
 mod paths;
 #[cfg(test)]
 mod properties;
+mod quota;
+#[cfg(test)]
+mod quota_rules;
 mod reads;
 mod reap;
 mod record;
@@ -53,6 +57,7 @@ use tidelock_model::{Answer, Key, Record, Refusal, ZnodeCommand};
 
 use crate::State;
 use crate::apply::Effects;
+use requests::Quotas;
 
 pub(crate) use totals::ZnodeSum;
 
@@ -87,7 +92,12 @@ impl State {
                 self.attach_session(session, timeout_ms, effects).map(Answer::Session)
             }
             ZnodeCommand::CloseSession { session } => self.close_session(session, effects).map(|()| Answer::Done),
-            ZnodeCommand::Requests(requests) => Ok(Answer::Znodes(self.request_znodes(&requests, effects))),
+            ZnodeCommand::Requests(requests) => {
+                Ok(Answer::Znodes(self.request_znodes(&requests, Quotas::Shown, effects)))
+            }
+            ZnodeCommand::RequestsWithinQuotas(requests) => {
+                Ok(Answer::Znodes(self.request_znodes(&requests, Quotas::Enforced, effects)))
+            }
             ZnodeCommand::Reap { paths } => {
                 self.reap(&paths, effects);
                 Ok(Answer::Done)

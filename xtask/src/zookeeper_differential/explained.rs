@@ -16,6 +16,9 @@ use super::observed::{ASKED, BEFORE, Observed};
 /// What was done: the request, or none where a session came back.
 pub(super) type Done<'a> = Option<&'a Call>;
 
+/// The error of what a quota refuses.
+const QUOTA_EXCEEDED: i64 = -125;
+
 /// A difference with a reason.
 pub(super) struct Rule {
     name: &'static str,
@@ -25,7 +28,7 @@ pub(super) struct Rule {
 }
 
 /// All of them.
-const RULES: [Rule; 11] = [
+const RULES: [Rule; 12] = [
     Rule {
         name: "names in another order",
         reason: "ZooKeeper lists children and ephemerals in the order of a hash table; ours are sorted",
@@ -75,6 +78,11 @@ const RULES: [Rule; 11] = [
         name: "a wrong password",
         reason: "meant: checked before anything is disturbed; ZooKeeper first ends the session's connection",
         apply: wrong_password,
+    },
+    Rule {
+        name: "multi: a quota that its own operations bring near",
+        reason: "meant: in a multi every operation counts for those after it; ZooKeeper judges all by what was before",
+        apply: quota_in_multi,
     },
     Rule {
         name: "deleteContainer: refused",
@@ -237,6 +245,20 @@ fn wrong_password(done: Done<'_>, ours: &mut Observed, theirs: &mut Observed) {
         && theirs.0.get(BEFORE).is_some_and(|row| *row == [Item::Closed])
     {
         theirs.0.remove(BEFORE);
+    }
+}
+
+fn quota_in_multi(done: Done<'_>, ours: &mut Observed, theirs: &mut Observed) {
+    let exceeded = |side: &Observed| match side.reply() {
+        Some(Item::Reply { fields, .. }) => {
+            let error = |field: &Field| field.name.ends_with(".error") && field.value == Value::Number(QUOTA_EXCEEDED);
+            fields.iter().any(error)
+        }
+        _ => false,
+    };
+    // Operations above the one that was refused make the difference; a multi of one has none.
+    if matches!(done, Some(Call::Multi(calls)) if calls.len() > 1) && exceeded(ours) != exceeded(theirs) {
+        ours.clone_from(theirs);
     }
 }
 

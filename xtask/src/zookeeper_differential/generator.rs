@@ -2,6 +2,7 @@
 
 use super::call::{Acl, Call, How, Seen, opcode};
 use super::packets::Packet;
+use super::quotas::Quota;
 use super::tree::{ALL, Tree, USERS, data, one_in, pick, version};
 use crate::random::Random;
 
@@ -26,12 +27,14 @@ pub(super) enum Step {
 pub(super) struct Generator {
     pub(super) random: Random,
     pub(super) tree: Tree,
+    pub(super) quota: Option<Quota>,
 }
 
 impl Generator {
     pub(super) fn new(seed: u64, round: u64, root: String) -> Generator {
-        let random = Random::new(seed.wrapping_mul(1_000_003).wrapping_add(round));
-        Generator { random, tree: Tree::new(root) }
+        let mut random = Random::new(seed.wrapping_mul(1_000_003).wrapping_add(round));
+        let quota = Quota::draw(&mut random, &root);
+        Generator { random, tree: Tree::new(root), quota }
     }
 
     /// The next step.
@@ -42,7 +45,10 @@ impl Generator {
             4 => Step::Attach(self.seen()),
             5 if one_in(&mut self.random, 3) => Step::AttachWithWrongPassword,
             5 | 6 => Step::Ask(Call::CloseSession),
-            _ => Step::Ask(self.call()),
+            step => match &self.quota {
+                Some(quota) if step < 27 => Step::Ask(quota.call(&mut self.random)),
+                _ => Step::Ask(self.call()),
+            },
         }
     }
 

@@ -14,6 +14,7 @@ mod generator;
 mod masking;
 mod observed;
 mod packets;
+mod quotas;
 mod run;
 mod server;
 mod side;

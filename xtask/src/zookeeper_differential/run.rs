@@ -13,6 +13,7 @@ use super::call::{Call, Seen};
 use super::explained::{Done, Hits};
 use super::generator::{Generator, Step, open_create};
 use super::observed::{ASKED, BEFORE, Observed, kind_of_difference};
+use super::quotas::{self, Quota};
 use super::side::{Again, Side};
 use super::tree::{JANITOR, one_in};
 use crate::Result;
@@ -148,6 +149,9 @@ impl Run {
         let janitor = self.janitor();
         let root = open_create(&self.generator.tree.root);
         self.ask(janitor, &root).await;
+        for call in self.generator.quota.iter().flat_map(Quota::prepare).collect::<Vec<_>>() {
+            self.ask(janitor, &call).await;
+        }
         self.ask(janitor, &Call::Auth { scheme: "digest".to_string(), auth: JANITOR.to_string() }).await;
         let connected = |side: &Side| side.slots[janitor].connection.is_some();
         if connected(&self.ours) && connected(&self.theirs) {
@@ -286,15 +290,18 @@ impl Run {
             let ours = if ours == theirs { String::new() } else { format!("\n    but ours: {ours:?}") };
             self.bar.suspend(|| println!("{} {asked}\n    {theirs:?}{ours}", self.at));
         }
-        if ours == theirs || self.hits.explain(call, &ours, &theirs) {
+        if ours == theirs {
+            return;
+        }
+        // A change that one side made and the other did not: nothing after it can be compared.
+        self.diverged |= call.is_some_and(|call| !call.only_reads() && ours.succeeded() != theirs.succeeded());
+        if self.hits.explain(call, &ours, &theirs) {
             return;
         }
         let name = call.map_or("session", Call::name);
         let kind = format!("{name}, {}", kind_of_difference(&ours, &theirs));
-        // A change that one side made and the other did not: nothing after it can be compared.
         let events = |side: &Observed| side.0.iter().any(|(row, _)| row != ASKED);
-        self.diverged |= call.is_none_or(|call| !call.only_reads() && ours.succeeded() != theirs.succeeded());
-        self.diverged |= events(&ours) || events(&theirs);
+        self.diverged |= call.is_none() || events(&ours) || events(&theirs);
         self.differences += 1;
         let (at, round) = (self.at, self.round);
         let place = format!("operation {at} of round {round}; replay: --seed {} --round {round}", self.seed);
@@ -345,7 +352,7 @@ async fn tidy_up(side: &mut Side, janitor: usize, root: &str) -> Result<()> {
         }
     }))
     .await;
-    let mut left = vec![root.to_string()];
+    let mut left = vec![root.to_string(), quotas::top(root)];
     for _ in 0..TIDIED_MAX {
         let Some(path) = left.last().cloned() else {
             side.ask(janitor, 1, &Call::CloseSession).await;

@@ -53,15 +53,23 @@ pub(super) fn peer(given: Option<&Path>) -> Result<PathBuf> {
     }
 }
 
+/// A line for both sides.
+const QUOTAS: &str = "enforceQuota=true\n";
+
 /// Starts ours, alone.
 pub(super) async fn start_tidelock(binary: &Path) -> Result<RunningServer> {
     let data = data_directory()?;
     let [client, peer, admin, zookeeper] = free_addresses(4)?[..] else { return Err("no addresses".to_string()) };
     let mut command = Command::new(binary);
-    command.args(["serve", "--name", "n1", "--log-level", "warn"]).arg("--data-dir").arg(data.path().join("n1"));
+    let configuration = format!(
+        "tickTime=2000\ndataDir={}\nclientPort={}\nclientPortAddress=127.0.0.1\nmaxClientCnxns=0\n{QUOTAS}",
+        data.path().join("n1").display(),
+        zookeeper.port()
+    );
+    let file = configuration_file(data.path(), &configuration)?;
+    command.args(["serve", "--log-level", "warn"]).arg("--zoo-cfg").arg(file);
     command.args(["--client-listen", &client.to_string(), "--peer-listen", &peer.to_string()]);
-    command.args(["--admin-listen", &admin.to_string(), "--initial-cluster", &format!("n1={peer}")]);
-    command.args(["--zookeeper-listen", &zookeeper.to_string()]);
+    command.args(["--admin-listen", &admin.to_string()]);
     start(command, zookeeper, data).await
 }
 
@@ -71,12 +79,11 @@ pub(super) async fn start_zookeeper(jars: &Path) -> Result<RunningServer> {
     let [address] = free_addresses(1)?[..] else { return Err("no address".to_string()) };
     let configuration = format!(
         "tickTime=2000\ndataDir={}\nclientPort={}\nclientPortAddress=127.0.0.1\nmaxClientCnxns=0\n\
-         admin.enableServer=false\n4lw.commands.whitelist=*\nextendedTypesEnabled=true\n",
+         admin.enableServer=false\n4lw.commands.whitelist=*\nextendedTypesEnabled=true\n{QUOTAS}",
         data.path().join("data").display(),
         address.port()
     );
-    let file = data.path().join("zoo.cfg");
-    std::fs::write(&file, configuration).map_err(|error| format!("{}: {error}", file.display()))?;
+    let file = configuration_file(data.path(), &configuration)?;
     let mut command = Command::new("java");
     command.args(["-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Djava.awt.headless=true"]);
     // Quick, not durable: nothing crashes here.
@@ -86,6 +93,12 @@ pub(super) async fn start_zookeeper(jars: &Path) -> Result<RunningServer> {
     command.arg(format!("-Dlogback.configurationFile={}", log_configuration(data.path())?.display()));
     command.arg("-cp").arg(jars.join("*")).arg("org.apache.zookeeper.server.quorum.QuorumPeerMain").arg(&file);
     start(command, address, data).await
+}
+
+fn configuration_file(directory: &Path, text: &str) -> Result<PathBuf> {
+    let file = directory.join("zoo.cfg");
+    std::fs::write(&file, text).map_err(|error| format!("{}: {error}", file.display()))?;
+    Ok(file)
 }
 
 /// It says everything by default, which would fill the memory disk.

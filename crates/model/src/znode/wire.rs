@@ -69,6 +69,10 @@ impl Wire for ZnodeCommand {
                 out.push(4);
                 requests.encode(out);
             }
+            ZnodeCommand::RequestsWithinQuotas(requests) => {
+                out.push(7);
+                requests.encode(out);
+            }
             ZnodeCommand::Reap { paths } => {
                 out.push(5);
                 put_varint(out, paths.len() as u64);
@@ -89,6 +93,7 @@ impl Wire for ZnodeCommand {
                 ZnodeCommand::Reap { paths: (0..count).map(|_| path(input)).collect::<Result<_, _>>()? }
             }
             6 => ZnodeCommand::AttachSession { session: LeaseId::decode(input)?, timeout_ms: input.varint32()? },
+            7 => ZnodeCommand::RequestsWithinQuotas(ZnodeRequests::decode(input)?),
             tag => return Err(DecodeError::UnknownTag { what: "znode command", tag }),
         })
     }
@@ -457,10 +462,16 @@ mod tests {
         ];
         let identities = proptest::collection::vec(identity(), 0..3);
         let requests = proptest::collection::vec(request, 0..4);
-        let requests =
-            (any::<i64>(), any::<u64>(), identities, requests).prop_map(|(id, generation, identities, requests)| {
-                ZnodeCommand::Requests(ZnodeRequests { session: LeaseId(id), generation, identities, requests })
-            });
+        let requests = (any::<bool>(), any::<i64>(), any::<u64>(), identities, requests).prop_map(
+            |(within_quotas, id, generation, identities, requests)| {
+                let requests = ZnodeRequests { session: LeaseId(id), generation, identities, requests };
+                if within_quotas {
+                    ZnodeCommand::RequestsWithinQuotas(requests)
+                } else {
+                    ZnodeCommand::Requests(requests)
+                }
+            },
+        );
         prop_oneof![
             1 => any::<u32>().prop_map(|timeout_ms| ZnodeCommand::OpenSession { timeout_ms }),
             1 => (any::<i64>(), any::<u32>())

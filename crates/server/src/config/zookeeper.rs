@@ -68,6 +68,8 @@ pub(crate) struct ZookeeperDetails {
     pub(crate) x509_super_user: Option<String>,
     /// Schemes of which clients must have proven one; empty: none.
     pub(crate) required_schemes: Vec<String>,
+    /// Whether hard limits of quotas refuse requests.
+    pub(crate) enforce_quota: bool,
 }
 
 impl Zookeeper {

@@ -97,7 +97,7 @@ pub(crate) const KEYS: &[Key] = &[
     key("enableEagerACLCheck", NoEffect("ACLs are judged where changes are carried out")),
     key("enforce.auth.enabled", Honoured),
     key("enforce.auth.schemes", Honoured),
-    refused("enforceQuota", FALSE, "leave it out; --quota-bytes limits the whole store"),
+    key("enforceQuota", Honoured),
     refused("ensembleAuthName", &[""], "leave it out; the name of an ensemble is not checked"),
     key("extendedTypesEnabled", NoEffect("znodes with a time to live are always served")),
     key("fastleader.", NoEffect("members elect by Raft")),

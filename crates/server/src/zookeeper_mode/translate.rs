@@ -340,6 +340,7 @@ impl<'a> Translation<'a> {
             words: self.text("4lw.commands.whitelist").map(words),
             reconfig: self.truth("reconfigEnabled").unwrap_or_default(),
             read_only_mode: self.truth("readonlymode.enabled").unwrap_or_default(),
+            enforce_quota: self.truth("enforceQuota").unwrap_or(false),
             ..ZookeeperDetails::default()
         }
     }

@@ -65,7 +65,8 @@ fn servers_are_founders_and_myid_says_which_is_this_one() {
 fn limits_are_taken_over() {
     let details = translated(
         "dataDir=/d\nclientPort=2181\nclientPortAddress=::1\nmaxClientCnxns=0\nminSessionTimeout=1000\n\
-         maxSessionTimeout=-1\njute.maxbuffer=4096\n4lw.commands.whitelist=stat, ruok\nsuperDigest=super:abc=\n",
+         maxSessionTimeout=-1\njute.maxbuffer=4096\n4lw.commands.whitelist=stat, ruok\nsuperDigest=super:abc=\n\
+         enforceQuota=true\n",
     );
     assert_eq!(details.settings.zookeeper_listen.as_deref(), Some("[::1]:2181"));
     assert_eq!(details.settings.insecure, Some(false));
@@ -74,6 +75,7 @@ fn limits_are_taken_over() {
     assert_eq!((details.session_timeout_min, details.session_timeout_max), (Some(Duration::from_secs(1)), None));
     assert_eq!((details.max_frame, details.super_digest.as_deref()), (Some(4096), Some("super:abc=")));
     assert_eq!(details.words, Some(vec!["stat".to_owned(), "ruok".to_owned()]));
+    assert!(details.enforce_quota && !translated("dataDir=/d\nclientPort=1\n").details.enforce_quota);
     let large = translated("dataDir=/d\nclientPort=1\njute.maxbuffer=50000000\n");
     assert_eq!(large.details.max_frame, Some(VALUE_BYTES_MAX));
     assert!(large.notes.iter().any(|note| note.starts_with("jute.maxbuffer is taken as")), "{:?}", large.notes);

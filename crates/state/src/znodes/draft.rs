@@ -11,8 +11,9 @@ use tidelock_model::{Event, PutLease, PutOp, PutValue, Revision, ZnodeStat};
 
 use crate::State;
 use crate::change::Revising;
-use crate::znodes::paths;
+use crate::znodes::quota::Figures;
 use crate::znodes::record::{Side, Znode};
+use crate::znodes::{paths, quota};
 
 /// One change of a znode, and what it becomes.
 struct Change {
@@ -29,6 +30,7 @@ pub(super) struct Changes {
     nodes: Vec<Change>,
     sides: BTreeMap<String, Option<Side>>,
     reapable: BTreeMap<String, bool>,
+    figures: BTreeMap<String, Option<Figures>>,
 }
 
 pub(super) struct Draft<'a> {
@@ -89,6 +91,9 @@ impl State {
                 self.delete_key(revising, &key);
             }
         }
+        for (path, figures) in changes.figures {
+            self.put_figures(revising, &path, figures);
+        }
     }
 
     fn has_just_got(&self, path: &str, side: &Side, at: Revision) -> bool {
@@ -105,7 +110,8 @@ impl State {
 impl<'a> Draft<'a> {
     /// The tree as it is.
     pub(super) fn new(state: &'a State) -> Draft<'a> {
-        let changes = Changes { nodes: Vec::new(), sides: BTreeMap::new(), reapable: BTreeMap::new() };
+        let (sides, reapable, figures) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
+        let changes = Changes { nodes: Vec::new(), sides, reapable, figures };
         Draft { state, revision: state.revision.next(), nodes: BTreeMap::new(), children: BTreeMap::new(), changes }
     }
 
@@ -132,7 +138,45 @@ impl<'a> Draft<'a> {
     }
 
     pub(super) fn stat(&self, path: &str, znode: &Znode, side: &Side) -> ZnodeStat {
-        znode.stat(side, self.children(path))
+        let stat = znode.stat(side, self.children(path));
+        match self.shown_figures(path) {
+            Some(text) => ZnodeStat { data_length: text.len() as u32, ..stat },
+            None => stat,
+        }
+    }
+
+    /// What a znode shows instead of its data, if it is one that shows figures.
+    pub(super) fn shown_figures(&self, path: &str) -> Option<String> {
+        quota::path_of_stats(path).and_then(|path| self.figures(path)).map(Figures::text)
+    }
+
+    /// The data as it was set.
+    pub(super) fn data(&self, path: &str) -> Option<Bytes> {
+        match self.changes.nodes.iter().rev().find(|change| change.path == path) {
+            Some(change) => change.becomes.as_ref().and_then(|(_, data)| data.clone()),
+            None => {
+                let stored = paths::node_key(path).and_then(|key| self.state.keyspace.get(&key));
+                stored.and_then(|item| Znode::read_data(&item.record))
+            }
+        }
+    }
+
+    pub(super) fn state(&self) -> &State {
+        self.state
+    }
+
+    /// The znodes below a path that this draft changed.
+    pub(super) fn changed_below<'b>(&'b self, path: &'b str) -> impl Iterator<Item = (&'b str, Option<Znode>)> + 'b {
+        let below = move |changed: &str| changed.strip_prefix(path).is_some_and(|rest| rest.starts_with('/'));
+        self.nodes.iter().filter(move |(changed, _)| below(changed)).map(|(changed, znode)| (changed.as_str(), *znode))
+    }
+
+    pub(super) fn changed_figures(&self, path: &str) -> Option<Option<Figures>> {
+        self.changes.figures.get(path).copied()
+    }
+
+    pub(super) fn put_figures(&mut self, path: &str, figures: Option<Figures>) {
+        self.changes.figures.insert(path.to_owned(), figures);
     }
 
     /// Adds or changes a znode. Its parent is told of neither.
@@ -166,11 +210,15 @@ impl<'a> Draft<'a> {
     /// Deletes a znode that exists, with all that hangs on it, and tells its parent.
     pub(super) fn delete(&mut self, path: &str) {
         let parent = paths::parent_of(path);
+        if let Some(znode) = self.node(path) {
+            self.add_to_quotas(path, Figures::of_one(&znode).negative());
+        }
         self.nodes.insert(path.to_owned(), None);
         self.changes.nodes.push(Change { path: path.to_owned(), becomes: None, side: None });
         self.changes.sides.insert(path.to_owned(), None);
         self.changes.reapable.insert(path.to_owned(), false);
         *self.children.entry(parent.to_owned()).or_default() -= 1;
+        self.end_figures(path);
         if let Some(znode) = self.node(parent) {
             let side = Side { children_modified: self.revision, ..self.side(parent, &znode) };
             self.put_side(parent, side);

@@ -28,6 +28,8 @@ pub(super) struct Oracle {
     /// Generation of every session that is not over.
     pub(super) sessions: BTreeMap<LeaseId, u64>,
     pub(super) revision: u64,
+    /// Whether limits count.
+    pub(super) enforces_quotas: bool,
     /// What happened since somebody asked, in order, with the rights of the znode and of its parent.
     pub(super) told: Vec<Told>,
 }
@@ -81,7 +83,7 @@ fn is_path(path: &str) -> bool {
 
 impl Oracle {
     pub(super) fn new() -> Oracle {
-        Oracle { nodes: BTreeMap::new(), sessions: BTreeMap::new(), revision: 1, told: vec![] }
+        Oracle { nodes: BTreeMap::new(), sessions: BTreeMap::new(), revision: 1, enforces_quotas: false, told: vec![] }
     }
 
     pub(super) fn open(&mut self, session: LeaseId) {
@@ -156,9 +158,51 @@ impl Oracle {
     }
 
     pub(super) fn stat(&self, path: &str) -> ZnodeStat {
-        let node = &self.nodes[path];
-        let data_length = node.data.as_ref().map_or(0, |data| data.len() as u32);
-        ZnodeStat { data_length, children: self.children(path).len() as u32, ..node.stat }
+        let data_length = self.data(path).map_or(0, |data| data.len() as u32);
+        ZnodeStat { data_length, children: self.children(path).len() as u32, ..self.nodes[path].stat }
+    }
+
+    /// What a read of it shows.
+    pub(super) fn data(&self, path: &str) -> Option<Bytes> {
+        let of = path.strip_prefix("/zookeeper/quota").and_then(|rest| rest.strip_suffix("/zookeeper_stats"));
+        match of.filter(|of| !of.is_empty()) {
+            Some(of) => {
+                let (count, bytes) = self.figures(of);
+                Some(format!("count={count},bytes={bytes}").into())
+            }
+            None => self.nodes[path].data.clone(),
+        }
+    }
+
+    /// Znodes and bytes at and below a path.
+    pub(super) fn figures(&self, path: &str) -> (i64, i64) {
+        let is_of_it = |other: &str| other == path || other.starts_with(&format!("{path}/"));
+        let of_it = self.nodes.iter().filter(|(other, _)| is_of_it(other));
+        of_it.fold((0, 0), |(count, bytes), (_, node)| {
+            (count + 1, bytes + node.data.as_ref().map_or(0, |data| data.len() as i64))
+        })
+    }
+
+    /// Whether the nearest hard limits above allow so much more; they look as the programs write them.
+    fn check_quota(&self, path: &str, count: i64, bytes: i64) -> Result<(), ZnodeError> {
+        let mut above = Some(path.to_owned());
+        while let Some(path) = above.filter(|path| path != "/" && !path.starts_with("/zookeeper")) {
+            let node = |name: &str| self.nodes.get(&format!("/zookeeper/quota{path}/zookeeper_{name}"));
+            if let Some(limits) = node("limits") {
+                let text =
+                    limits.data.as_ref().map_or(String::new(), |data| String::from_utf8_lossy(data).into_owned());
+                let limit =
+                    |name: &str| text.split_once(name).and_then(|(_, number)| number.get(1..2)?.parse::<i64>().ok());
+                let (has_count, has_bytes) = self.figures(&path);
+                let over =
+                    |limit: Option<i64>, has: i64, more: i64| more != 0 && limit.is_some_and(|max| has + more > max);
+                let is_over =
+                    over(limit("countHardLimit"), has_count, count) || over(limit("byteHardLimit"), has_bytes, bytes);
+                return if node("stats").is_some() && is_over { Err(E::QuotaExceeded) } else { Ok(()) };
+            }
+            above = parent(&path);
+        }
+        Ok(())
     }
 
     pub(super) fn request(
@@ -236,9 +280,14 @@ impl Oracle {
                 Ok(ZnodeOpAnswer::Done)
             }
             ZnodeOp::SetData { path, data, version } => {
-                let node = self.nodes.get_mut(path).ok_or(E::NoNode)?;
+                let node = self.nodes.get(path).ok_or(E::NoNode)?;
                 need(node, 2, identities)?;
+                let length = |data: &Option<Bytes>| data.as_ref().map_or(0, |data| data.len() as i64);
+                if self.enforces_quotas {
+                    self.check_quota(path, 0, length(data) - length(&node.data))?;
+                }
                 check(node.stat.version, *version)?;
+                let node = self.nodes.get_mut(path).ok_or(E::NoNode)?;
                 node.data.clone_from(data);
                 node.stat.version += 1;
                 (node.stat.modified, node.stat.modified_ms) = (now, now_ms);
@@ -285,13 +334,17 @@ impl Oracle {
         if is_orphanage {
             return Err(E::NoChildrenForEphemerals);
         }
+        if self.enforces_quotas {
+            self.check_quota(&path, 1, asked.data.as_ref().map_or(0, |data| data.len() as i64))?;
+        }
         let above = self.nodes.get_mut(&parent).unwrap();
         above.creates += 1;
         above.stat.child_version += 1;
         above.stat.children_modified = Revision(self.revision);
         self.nodes.insert(path.clone(), new);
         self.tell(&path, ZnodeEvent::Created);
-        let stat = self.stat(&path);
+        let data_length = asked.data.as_ref().map_or(0, |data| data.len() as u32);
+        let stat = ZnodeStat { data_length, ..self.stat(&path) };
         Ok(ZnodeOpAnswer::Created { path, stat })
     }
 

@@ -13,6 +13,7 @@ pub(super) const QUOTA: &str = "/zookeeper/quota";
 pub(super) const CONFIG: &str = "/zookeeper/config";
 
 const REAPABLE: u8 = b'C';
+const FIGURES: u8 = b'Q';
 
 fn key(kind: u8, rest: &[u8]) -> Key {
     Key::new(Space::Tree, &[&[kind], rest].concat())
@@ -43,6 +44,10 @@ pub(super) fn side_key(path: &str) -> Key {
 
 pub(super) fn reapable_key(path: &str) -> Key {
     key(REAPABLE, path.as_bytes())
+}
+
+pub(super) fn figures_key(path: &str) -> Key {
+    key(FIGURES, path.as_bytes())
 }
 
 /// All of [`reapable_key`].

@@ -11,10 +11,10 @@ use tidelock_model::{
 use super::oracle::{Oracle, may};
 use super::paths;
 use super::record::Session;
-use super::testing::{Client, entry, open_acl, who};
+use super::testing::{Client, create_op, entry, open_acl, who};
 use crate::testing::{Machine, TERM, load, pages};
 
-const PATHS: [&str; 14] = [
+const PATHS: [&str; 19] = [
     "/a",
     "/b",
     "/a/x",
@@ -26,6 +26,11 @@ const PATHS: [&str; 14] = [
     "/",
     "/zookeeper",
     "/zookeeper/config",
+    "/zookeeper/quota/a",
+    "/zookeeper/quota/a/zookeeper_stats",
+    "/zookeeper/quota/a/zookeeper_limits",
+    "/zookeeper/quota/a/x",
+    "/zookeeper/quota/a/x/zookeeper_stats",
     "/bad/../x",
     "/a//b",
     "noslash",
@@ -57,7 +62,12 @@ fn acl() -> impl Strategy<Value = Vec<AclEntry>> {
 }
 
 fn data() -> impl Strategy<Value = Option<bytes::Bytes>> {
-    proptest::option::of(vec(any::<u8>(), 0..3).prop_map(Into::into))
+    let limits = prop_oneof![
+        (1..6).prop_map(|count| format!("count=1,bytes=-1=;countHardLimit={count}")),
+        (0..6).prop_map(|bytes| format!("count=-1,bytes=3=;byteHardLimit={bytes}")),
+    ];
+    let some = prop_oneof![6 => vec(any::<u8>(), 0..3).prop_map(Into::into), 1 => limits.prop_map(Into::into)];
+    proptest::option::of(some)
 }
 
 fn version() -> impl Strategy<Value = i32> {
@@ -101,6 +111,10 @@ enum Step {
     Expire(Vec<usize>),
     /// Requests of the session that is the so-manieth, behind by so many generations.
     Requests(usize, u64, Vec<Identity>, Vec<ZnodeRequest>),
+    /// A quota of `/a`, or none of it any more.
+    Quota(usize, bool, Option<bytes::Bytes>),
+    /// Whether quotas count from now on.
+    Enforce(bool),
     Reap(Vec<String>),
     Look(String, Vec<Identity>),
     Reload(usize),
@@ -116,6 +130,9 @@ fn step() -> impl Strategy<Value = Step> {
         1 => vec(any::<usize>(), 0..3).prop_map(Step::Expire),
         16 => (any::<usize>(), behind, identities(), vec(request(), 1..5))
             .prop_map(|(session, behind, identities, requests)| Step::Requests(session, behind, identities, requests)),
+        2 => (any::<usize>(), prop_oneof![3 => Just(true), 1 => Just(false)], data())
+            .prop_map(|(session, set, limits)| Step::Quota(session, set, limits)),
+        1 => any::<bool>().prop_map(Step::Enforce),
         2 => vec(path(), 1..6).prop_map(Step::Reap),
         3 => (path(), identities()).prop_map(|(path, identities)| Step::Look(path, identities)),
         1 => (1usize..200).prop_map(Step::Reload),
@@ -207,6 +224,23 @@ impl Run {
                 self.oracle.end(&ids);
             }
             Step::Requests(at, behind, identities, requests) => self.requests(at, behind, identities, requests),
+            Step::Quota(at, set, limits) => {
+                let path = |name: &str| format!("/zookeeper/quota/a{name}");
+                let ops =
+                    [path("/zookeeper_limits"), path("/zookeeper_stats"), path("")].into_iter().rev().map(|path| {
+                        let create = CreateZnode { acl: open_acl(), ..create_op(&path, ZnodeLife::Persistent) };
+                        match set {
+                            true => ZnodeOp::Create(CreateZnode { data: limits.clone(), ..create }),
+                            false => ZnodeOp::Delete { path, version: -1 },
+                        }
+                    });
+                let mut requests: Vec<_> = ops.map(ZnodeRequest::One).collect();
+                if !set {
+                    requests.reverse();
+                }
+                self.requests(at, 0, vec![who("super", "")], requests);
+            }
+            Step::Enforce(enforces) => self.oracle.enforces_quotas = enforces,
             Step::Reap(paths) => {
                 paths.iter().for_each(|path| self.oracle.reap(path, now_ms));
                 self.machine.command(Command::Znode(ZnodeCommand::Reap { paths })).result.unwrap();
@@ -230,7 +264,9 @@ impl Run {
             expected.push((self.oracle.revision, result));
         }
         let asked = ZnodeRequests { session, generation, identities, requests };
-        let outcome = self.machine.command(Command::Znode(ZnodeCommand::Requests(asked)));
+        let command =
+            if self.oracle.enforces_quotas { ZnodeCommand::RequestsWithinQuotas } else { ZnodeCommand::Requests };
+        let outcome = self.machine.command(Command::Znode(command(asked)));
         let Ok(Answer::Znodes(outcomes)) = outcome.result else { panic!("{outcome:?}") };
         let outcomes: Vec<_> = outcomes.into_iter().map(|outcome| (outcome.revision.0, outcome.result)).collect();
         assert_eq!(outcomes, expected);
@@ -259,7 +295,7 @@ impl Run {
         for (path, node) in &self.oracle.nodes {
             let stat = self.oracle.stat(path);
             let look = |read: fn(String) -> ZnodeRead| self.machine.look(&root, read(path.clone())).unwrap();
-            assert_eq!(look(ZnodeRead::Data), ZnodeFound::Data { data: node.data.clone(), stat }, "{path}");
+            assert_eq!(look(ZnodeRead::Data), ZnodeFound::Data { data: self.oracle.data(path), stat }, "{path}");
             let names = self.oracle.children(path);
             assert_eq!(look(ZnodeRead::Children), ZnodeFound::Children { names, stat });
             assert_eq!(look(ZnodeRead::Acl), ZnodeFound::Acl { acl: node.acl.clone(), stat });
@@ -317,6 +353,10 @@ impl Run {
                     let is_reaped = matches!(node.life, ZnodeLife::Container | ZnodeLife::Ttl(_));
                     assert!(*kind == b'S' || is_reaped);
                 }
+                b'Q' => {
+                    let of = std::str::from_utf8(rest).unwrap();
+                    assert!(self.oracle.nodes.contains_key(&format!("/zookeeper/quota{of}/zookeeper_stats")));
+                }
                 b'Z' => {
                     let id = LeaseId(i64::from_be_bytes(rest.try_into().unwrap()));
                     assert_eq!(item.record.meta().lease, id);
@@ -353,7 +393,7 @@ proptest! {
         run.told = run.machine.state.revision();
         for step in steps {
             // When a session ends, its znodes go in any order.
-            let in_order = matches!(step, Step::Requests(..));
+            let in_order = matches!(step, Step::Requests(..) | Step::Quota(..));
             run.step(step);
             run.compare();
             run.compare_told(in_order);

@@ -52,7 +52,10 @@ impl State {
             ZnodeRead::Data(path) => {
                 let (znode, side) = find(path, acl::READ)?;
                 let stored = paths::node_key(path).and_then(|key| self.keyspace.get(&key));
-                let data = stored.and_then(|item| Znode::read_data(&item.record));
+                let data = match tree.shown_figures(path) {
+                    Some(text) => Some(text.into()),
+                    None => stored.and_then(|item| Znode::read_data(&item.record)),
+                };
                 ZnodeFound::Data { data, stat: tree.stat(path, &znode, &side) }
             }
             ZnodeRead::Children(path) => {

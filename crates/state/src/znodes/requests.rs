@@ -10,6 +10,7 @@ use tidelock_model::{
 use crate::State;
 use crate::apply::Effects;
 use crate::znodes::draft::Draft;
+use crate::znodes::quota::Figures;
 use crate::znodes::record::{Side, Znode, data_length};
 use crate::znodes::{acl, paths};
 
@@ -18,14 +19,26 @@ const TTL_MS_MAX: u64 = (1 << 40) - 1;
 /// A version that every znode has.
 const ANY_VERSION: i32 = -1;
 
+/// Whether limits of quotas count for a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Quotas {
+    Enforced,
+    Shown,
+}
+
 type Done = Result<ZnodeOpAnswer, ZnodeError>;
 
 impl State {
-    pub(super) fn request_znodes(&mut self, asked: &ZnodeRequests, effects: &mut Effects) -> Vec<ZnodeOutcome> {
+    pub(super) fn request_znodes(
+        &mut self,
+        asked: &ZnodeRequests,
+        quotas: Quotas,
+        effects: &mut Effects,
+    ) -> Vec<ZnodeOutcome> {
         let admitted = self.check_session(asked.session, asked.generation);
         let mut outcomes = Vec::with_capacity(asked.requests.len());
         for request in &asked.requests {
-            let result = admitted.and_then(|()| self.request_znode(asked, request, effects));
+            let result = admitted.and_then(|()| self.request_znode(asked, request, quotas, effects));
             outcomes.push(ZnodeOutcome { revision: self.revision, result });
         }
         outcomes
@@ -35,9 +48,11 @@ impl State {
         &mut self,
         asked: &ZnodeRequests,
         request: &ZnodeRequest,
+        quotas: Quotas,
         effects: &mut Effects,
     ) -> Result<ZnodeAnswer, ZnodeError> {
-        let mut asking = Asking { draft: Draft::new(self), session: asked.session, identities: &asked.identities };
+        let (draft, identities) = (Draft::new(self), &asked.identities[..]);
+        let mut asking = Asking { draft, session: asked.session, identities, quotas, over_quota: Vec::new() };
         let answer = match request {
             ZnodeRequest::One(op) => ZnodeAnswer::One(asking.carry_out(op)?),
             ZnodeRequest::Multi(ops) => {
@@ -51,6 +66,7 @@ impl State {
                 ZnodeAnswer::Multi(answers)
             }
         };
+        effects.over_quota.append(&mut asking.over_quota);
         let changes = asking.draft.finish();
         self.carry_out_changes(changes, &mut effects.events);
         Ok(answer)
@@ -62,6 +78,9 @@ struct Asking<'a> {
     draft: Draft<'a>,
     session: LeaseId,
     identities: &'a [Identity],
+    quotas: Quotas,
+    /// Where soft limits were broken.
+    over_quota: Vec<String>,
 }
 
 fn check_version(actual: i32, expected: i32) -> Result<(), ZnodeError> {
@@ -87,6 +106,13 @@ impl Asking<'_> {
         Ok((znode, side))
     }
 
+    fn check_quota(&mut self, path: &str, added: Figures) -> Result<(), ZnodeError> {
+        if self.quotas == Quotas::Enforced && self.draft.check_quota(path, added)? {
+            self.over_quota.push(path.to_owned());
+        }
+        Ok(())
+    }
+
     fn create(&mut self, create: &CreateZnode) -> Done {
         if matches!(create.life, ZnodeLife::Ttl(ttl_ms) if !(1..=TTL_MS_MAX).contains(&ttl_ms)) {
             return Err(ZnodeError::BadArguments);
@@ -106,6 +132,8 @@ impl Asking<'_> {
             return Err(ZnodeError::NoChildrenForEphemerals);
         }
         let data_length = data_length(create.data.as_ref())?;
+        let added = Figures { count: 1, bytes: i64::from(data_length) };
+        self.check_quota(&path, added)?;
 
         let (revision, now_ms) = (self.draft.revision, self.draft.now_ms());
         let znode = Znode {
@@ -129,6 +157,8 @@ impl Asking<'_> {
         let child_creates = parent_side.child_creates.wrapping_add(1);
         self.draft.put_side(parent, Side { child_creates, children_modified: revision, ..parent_side });
         self.draft.count_child(parent);
+        self.draft.add_to_quotas(&path, added);
+        self.draft.begin_figures(&path);
         Ok(ZnodeOpAnswer::Created { path, stat: znode.stat(&side, 0) })
     }
 
@@ -147,15 +177,19 @@ impl Asking<'_> {
     fn set_data(&mut self, path: &str, data: Option<&Bytes>, version: i32) -> Done {
         paths::check(path)?;
         let (znode, side) = self.find(path, acl::WRITE)?;
+        let data_length = data_length(data)?;
+        let added = Figures { count: 0, bytes: i64::from(data_length) - i64::from(znode.data_length) };
+        self.check_quota(path, added)?;
         check_version(znode.shown_version(), version)?;
         let znode = Znode {
             modified: self.draft.revision,
             version: znode.version + 1,
             modified_ms: self.draft.now_ms(),
-            data_length: data_length(data)?,
+            data_length,
             ..znode
         };
         self.draft.put(path, znode, data.cloned());
+        self.draft.add_to_quotas(path, added);
         if side.acl.is_some() {
             // Unchanged, and told with the change: not everybody who watches may hear of it.
             self.draft.put_side(path, side.clone());

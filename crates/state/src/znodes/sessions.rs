@@ -8,15 +8,16 @@ use std::collections::BTreeSet;
 
 use bytes::Bytes;
 use tidelock_model::{
-    Key, LeaseId, PutLease, PutOp, PutValue, Refusal, Revision, SessionAnswer, ZnodeError, ZnodeLife, znode_path,
+    KeyValue, LeaseId, PutLease, PutOp, PutValue, Refusal, Revision, SessionAnswer, ZnodeError, ZnodeLife, znode_path,
 };
 
 use crate::State;
 use crate::apply::Effects;
 use crate::change::Revising;
 use crate::znodes::draft::Draft;
+use crate::znodes::quota::Figures;
 use crate::znodes::record::{FROM_THE_START, Session, Side, Znode};
-use crate::znodes::{acl, paths};
+use crate::znodes::{acl, paths, quota};
 
 /// The first byte of every session's id: far from what etcd's clients draw for their leases.
 const ID_TOP: i64 = 1 << 56;
@@ -120,13 +121,18 @@ impl State {
 
     /// Tidies up behind znodes that went with their leases, at the same revision: what hung on them goes, and
     /// their parents learn of it. Other keys are none of its business.
-    pub(crate) fn settle_after(&mut self, gone: &[Key], at: Revision, revising: &mut Revising<'_>) {
+    pub(crate) fn settle_after(&mut self, gone: &[KeyValue], at: Revision, revising: &mut Revising<'_>) {
         let mut parents = BTreeSet::new();
-        for path in gone.iter().filter_map(znode_path) {
+        let znodes = || gone.iter().filter_map(|item| Some((znode_path(&item.key)?, Znode::read(&item.record))));
+        for (path, _) in znodes() {
             self.delete_key(revising, &paths::side_key(&path));
             self.delete_key(revising, &paths::reapable_key(&path));
+            if let Some(of) = quota::path_of_stats(&path) {
+                self.put_figures(revising, of, None);
+            }
             parents.insert(paths::parent_of(&path).to_owned());
         }
+        self.take_off_quotas(znodes().map(|(path, znode)| (path, Figures::of_one(&znode))), revising);
         for parent in parents {
             if let Some(znode) = self.znode(&parent) {
                 let side = Side { children_modified: at, ..self.znode_side(&parent, &znode) };
