@@ -17,7 +17,9 @@ const REPLY_BYTES_MAX: usize = 4 << 20;
 /// Packets that are read in wait for one reply.
 const PACKETS_MAX: usize = 10_000;
 /// Pings have an xid of their own.
-const PING_XID: i32 = -2;
+pub(super) const PING_XID: i32 = -2;
+/// That of a sync which is none of the program's.
+pub(super) const SYNC_XID: i32 = 0x7fff_fff0;
 
 /// What a client says first.
 #[derive(Clone, Debug)]
@@ -102,6 +104,13 @@ impl Connection {
     /// Everything that is on its way: a ping is answered behind it.
     pub(super) async fn ping(&mut self) -> Vec<Item> {
         self.ask(PING_XID, opcode::PING, &[]).await
+    }
+
+    /// The same, behind everything that happened at any node.
+    pub(super) async fn sync(&mut self) -> Vec<Item> {
+        let mut body = Packet::default();
+        body.text("/");
+        self.ask(SYNC_XID, opcode::SYNC, &body.0).await
     }
 
     /// Reads to the end, which the server is to make.

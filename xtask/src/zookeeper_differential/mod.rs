@@ -50,6 +50,9 @@ pub(crate) struct Options {
     /// Our binary [default: a fresh release build]
     #[arg(long, value_name = "FILE")]
     binary: Option<PathBuf>,
+    /// Nodes of ours; sessions go from one to the other
+    #[arg(long, default_value_t = 1)]
+    nodes: usize,
     /// Compare ZooKeeper with itself: shows that nothing is compared that chance decides
     #[arg(long, conflicts_with = "binary")]
     peer_twice: bool,
@@ -62,11 +65,12 @@ pub(crate) async fn run(options: Options) -> Result<()> {
     let (ours, reaps_since) = if options.peer_twice {
         (server::start_zookeeper(&jars).await?, None)
     } else {
-        let server = server::start_tidelock(&workspace::server_binary(options.binary.as_deref())?).await?;
+        let server =
+            server::start_tidelock(&workspace::server_binary(options.binary.as_deref())?, options.nodes).await?;
         let started = server.started;
         (server, Some(started))
     };
-    println!("seed {}, ours at {}, ZooKeeper at {}", options.seed, ours.address, theirs.address);
+    println!("seed {}, ours at {:?}, ZooKeeper at {:?}", options.seed, ours.addresses, theirs.addresses);
     let bar = progress::bar(options.ops, "differential");
     let started = Instant::now();
     let mut run = Run::new(Side::new(ours), Side::new(theirs), reaps_since, options.seed, bar.clone());

@@ -25,7 +25,7 @@ impl Quota {
         if !one_in(random, 3) {
             return None;
         }
-        let below = pick(random, &["", "/a", "/a/a"]);
+        let below = pick(random, &["", "", "/a"]);
         let names = root.split('/').chain(below.split('/')).filter(|name| !name.is_empty());
         let mut above: Vec<String> = names.fold(vec![ABOVE.to_string()], |mut above, name| {
             above.push(format!("{}/{name}", above.last().map_or("", String::as_str)));
@@ -52,9 +52,9 @@ impl Quota {
         }
     }
 
-    /// What makes room for it, once at the beginning of a round.
-    pub(super) fn prepare(&self) -> Vec<Call> {
-        self.above.iter().map(|path| open_create(path)).collect()
+    /// What makes it, at the beginning of a round.
+    pub(super) fn prepare(&self, random: &mut Random) -> Vec<Call> {
+        self.above.iter().map(|path| open_create(path)).chain([self.set(random)]).collect()
     }
 
     fn set(&self, random: &mut Random) -> Call {
@@ -83,12 +83,12 @@ pub(super) fn top(root: &str) -> String {
 /// Limits that a round's tree comes near to.
 fn limits(random: &mut Random) -> Data {
     let mut text = format!("count={},bytes={}", pick(random, &[-1, -1, 3, 8]), pick(random, &[-1, -1, 20, 900]));
-    if one_in(random, 2) {
+    if !one_in(random, 4) {
         text.push('=');
         if one_in(random, 2) {
             text.push_str(&format!(";byteHardLimit={}", pick(random, &[-1, 0, 30, 100, 2000])));
         }
-        text.push_str(&format!(";countHardLimit={}", pick(random, &[-1, 2, 5, 8, 12])));
+        text.push_str(&format!(";countHardLimit={}", pick(random, &[-1, 2, 4, 6, 9])));
     }
     Data(text.into_bytes())
 }

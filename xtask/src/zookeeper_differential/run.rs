@@ -13,7 +13,7 @@ use super::call::{Call, Seen};
 use super::explained::{Done, Hits};
 use super::generator::{Generator, Step, open_create};
 use super::observed::{ASKED, BEFORE, Observed, kind_of_difference};
-use super::quotas::{self, Quota};
+use super::quotas;
 use super::side::{Again, Side};
 use super::tree::{JANITOR, one_in};
 use crate::Result;
@@ -149,7 +149,9 @@ impl Run {
         let janitor = self.janitor();
         let root = open_create(&self.generator.tree.root);
         self.ask(janitor, &root).await;
-        for call in self.generator.quota.iter().flat_map(Quota::prepare).collect::<Vec<_>>() {
+        let Generator { quota, random, .. } = &mut self.generator;
+        let prepared = quota.as_ref().map_or_else(Vec::new, |quota| quota.prepare(random));
+        for call in prepared {
             self.ask(janitor, &call).await;
         }
         self.ask(janitor, &Call::Auth { scheme: "digest".to_string(), auth: JANITOR.to_string() }).await;

@@ -25,19 +25,33 @@ const MEMORY_DISK: &str = "/dev/shm";
 
 /// A server that answers.
 pub(super) struct RunningServer {
-    /// Where ZooKeeper's clients reach it.
-    pub(super) address: SocketAddr,
+    /// Where ZooKeeper's clients reach it, node by node.
+    pub(super) addresses: Vec<SocketAddr>,
     /// When it was started.
     pub(super) started: Instant,
-    server: Server,
+    nodes: Vec<Server>,
     // After the process: it ends before its data is removed.
     _data: DataDir,
 }
 
 impl RunningServer {
+    /// Waits until a session can be opened at `address`.
+    async fn wait_for(&mut self, address: SocketAddr) -> Result<()> {
+        let hello = Hello { seen: 0, timeout: 4_000, session: 0, password: vec![0; 16], read_only: Some(false) };
+        while self.started.elapsed() < START_LIMIT {
+            self.check_alive()?;
+            let (_, item) = Connection::open(address, &hello).await;
+            if matches!(item, Item::Greeting { .. }) {
+                return Ok(());
+            }
+            tokio::time::sleep(ATTEMPT_PAUSE).await;
+        }
+        Err(format!("{address} did not open a session within {START_LIMIT:?}"))
+    }
+
     /// Fails with its last words if it ended.
     pub(super) fn check_alive(&mut self) -> Result<()> {
-        self.server.check_alive()
+        self.nodes.iter_mut().try_for_each(Server::check_alive)
     }
 }
 
@@ -56,21 +70,29 @@ pub(super) fn peer(given: Option<&Path>) -> Result<PathBuf> {
 /// A line for both sides.
 const QUOTAS: &str = "enforceQuota=true\n";
 
-/// Starts ours, alone.
-pub(super) async fn start_tidelock(binary: &Path) -> Result<RunningServer> {
+/// Starts ours: one node, or several.
+pub(super) async fn start_tidelock(binary: &Path, nodes: usize) -> Result<RunningServer> {
     let data = data_directory()?;
-    let [client, peer, admin, zookeeper] = free_addresses(4)?[..] else { return Err("no addresses".to_string()) };
-    let mut command = Command::new(binary);
-    let configuration = format!(
-        "tickTime=2000\ndataDir={}\nclientPort={}\nclientPortAddress=127.0.0.1\nmaxClientCnxns=0\n{QUOTAS}",
-        data.path().join("n1").display(),
-        zookeeper.port()
-    );
-    let file = configuration_file(data.path(), &configuration)?;
-    command.args(["serve", "--log-level", "warn"]).arg("--zoo-cfg").arg(file);
-    command.args(["--client-listen", &client.to_string(), "--peer-listen", &peer.to_string()]);
-    command.args(["--admin-listen", &admin.to_string()]);
-    start(command, zookeeper, data).await
+    let (clients, peers) = (free_addresses(nodes)?, free_addresses(2 * nodes)?);
+    let server = |(at, address): (usize, &SocketAddr)| format!("server.{}={address}:{}\n", at + 1, address.port());
+    let servers: String = peers[..nodes].iter().enumerate().map(server).collect();
+    let mut commands = Vec::new();
+    for (at, client) in clients.iter().enumerate() {
+        let directory = data.path().join(format!("n{at}"));
+        std::fs::create_dir_all(&directory).map_err(|error| format!("{}: {error}", directory.display()))?;
+        let myid = directory.join("myid");
+        std::fs::write(&myid, (at + 1).to_string()).map_err(|error| format!("{}: {error}", myid.display()))?;
+        let configuration = format!(
+            "tickTime=2000\ndataDir={}\nclientPort={}\nclientPortAddress=127.0.0.1\nmaxClientCnxns=0\n{servers}{QUOTAS}",
+            directory.display(),
+            client.port()
+        );
+        let mut command = Command::new(binary);
+        command.args(["serve", "--log-level", "warn", "--admin-listen", &peers[nodes + at].to_string()]);
+        command.arg("--zoo-cfg").arg(configuration_file(&directory, &configuration)?);
+        commands.push((command, *client));
+    }
+    start(commands, data).await
 }
 
 /// Starts a real ZooKeeper, standalone.
@@ -92,7 +114,7 @@ pub(super) async fn start_zookeeper(jars: &Path) -> Result<RunningServer> {
     command.arg(format!("-Dznode.container.checkIntervalMs={}", i32::MAX));
     command.arg(format!("-Dlogback.configurationFile={}", log_configuration(data.path())?.display()));
     command.arg("-cp").arg(jars.join("*")).arg("org.apache.zookeeper.server.quorum.QuorumPeerMain").arg(&file);
-    start(command, address, data).await
+    start(vec![(command, address)], data).await
 }
 
 fn configuration_file(directory: &Path, text: &str) -> Result<PathBuf> {
@@ -117,17 +139,16 @@ fn data_directory() -> Result<DataDir> {
     DataDir::under(&parent, "differential-")
 }
 
-async fn start(command: Command, address: SocketAddr, data: DataDir) -> Result<RunningServer> {
+async fn start(commands: Vec<(Command, SocketAddr)>, data: DataDir) -> Result<RunningServer> {
     let started = Instant::now();
-    let mut server = Server::start(command, &data.path().join("log"))?;
-    let hello = Hello { seen: 0, timeout: 4_000, session: 0, password: vec![0; 16], read_only: Some(false) };
-    while started.elapsed() < START_LIMIT {
-        server.check_alive()?;
-        let (_, item) = Connection::open(address, &hello).await;
-        if matches!(item, Item::Greeting { .. }) {
-            return Ok(RunningServer { address, started, server, _data: data });
-        }
-        tokio::time::sleep(ATTEMPT_PAUSE).await;
+    let (mut nodes, mut addresses) = (Vec::new(), Vec::new());
+    for (at, (command, address)) in commands.into_iter().enumerate() {
+        nodes.push(Server::start(command, &data.path().join(format!("log{at}")))?);
+        addresses.push(address);
     }
-    Err(format!("{address} did not open a session within {START_LIMIT:?}"))
+    let mut running = RunningServer { addresses, started, nodes, _data: data };
+    for address in running.addresses.clone() {
+        running.wait_for(address).await?;
+    }
+    Ok(running)
 }

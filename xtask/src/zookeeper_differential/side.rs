@@ -6,7 +6,7 @@ use futures_util::future::join_all;
 
 use super::answer::Item;
 use super::call::{Call, Seen};
-use super::connection::{Connection, Hello, Session, ends};
+use super::connection::{Connection, Hello, PING_XID, SYNC_XID, Session, ends};
 use super::masking::Names;
 use super::server::RunningServer;
 
@@ -18,6 +18,8 @@ pub(super) struct Side {
     server: RunningServer,
     pub(super) names: Names,
     pub(super) slots: Vec<Slot>,
+    /// Connections made so far.
+    connections: usize,
 }
 
 /// The place of one session.
@@ -39,7 +41,7 @@ pub(super) struct Again {
 
 impl Side {
     pub(super) fn new(server: RunningServer) -> Side {
-        Side { server, names: Names::default(), slots: Vec::new() }
+        Side { server, names: Names::default(), slots: Vec::new(), connections: 0 }
     }
 
     /// Fails if the server ended.
@@ -47,8 +49,11 @@ impl Side {
         self.server.check_alive()
     }
 
-    fn address(&self) -> SocketAddr {
-        self.server.address
+    /// The node that the next connection of a slot goes to: each time another one.
+    fn address(&mut self, slot: usize) -> SocketAddr {
+        self.connections += 1;
+        let addresses = &self.server.addresses;
+        addresses[(slot + self.connections) % addresses.len()]
     }
 
     /// Forgets sessions and names; the server goes on.
@@ -60,7 +65,7 @@ impl Side {
     /// Opens a new session in a slot.
     pub(super) async fn open(&mut self, slot: usize, timeout: i32, read_only: Option<bool>, number: u64) -> Item {
         let hello = Hello { seen: 0, timeout, session: 0, password: vec![0; 16], read_only };
-        let (opened, item) = Connection::open(self.address(), &hello).await;
+        let (opened, item) = Connection::open(self.address(slot), &hello).await;
         self.slots[slot] = Slot::default();
         if let Some((connection, session)) = opened {
             self.names.session(session.id, number);
@@ -79,7 +84,7 @@ impl Side {
             password.iter_mut().for_each(|byte| *byte ^= 0x55);
         }
         let hello = Hello { seen, timeout, session: session.id, password, read_only: Some(false) };
-        let (opened, item) = Connection::open(self.address(), &hello).await;
+        let (opened, item) = Connection::open(self.address(slot), &hello).await;
         let old = self.slots[slot].connection.take();
         let Some((connection, session)) = opened else {
             // Refused: whether the session's own connection still stands is to be seen.
@@ -123,9 +128,12 @@ impl Side {
 
     /// Everything that is on its way over the connections, by slot.
     pub(super) async fn settle_all(&mut self) -> Vec<(usize, Vec<Item>)> {
-        let pings = self.slots.iter_mut().map(|slot| async {
+        // Of several nodes each must have come to know of everything.
+        let alone = self.server.addresses.len() == 1;
+        let pings = self.slots.iter_mut().map(|slot| async move {
             match &mut slot.connection {
-                Some(connection) => connection.ping().await,
+                Some(connection) if alone => connection.ping().await,
+                Some(connection) => connection.sync().await,
                 None => Vec::new(),
             }
         });
@@ -153,8 +161,8 @@ fn is_last(call: &Call, error: i32) -> bool {
     }
 }
 
-/// The answer to a ping is not what was asked for; a wrong one is kept.
+/// The answer to a ping, or to a sync in its place, is not what was asked for; a wrong one is kept.
 fn without_ping(mut items: Vec<Item>) -> Vec<Item> {
-    items.retain(|item| !matches!(item, Item::Reply { xid: -2, error: 0, fields, .. } if fields.is_empty()));
+    items.retain(|item| !matches!(item, Item::Reply { xid: PING_XID | SYNC_XID, error: 0, .. }));
     items
 }
