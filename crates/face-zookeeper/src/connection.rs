@@ -7,7 +7,7 @@
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use tidelock_coordinator::Consistency;
@@ -117,15 +117,16 @@ where
     IO: AsyncRead + AsyncWrite + Send + 'static,
 {
     let (mut reading, mut writing) = tokio::io::split(io);
-    let opened = tokio::time::timeout(GREETING_TIMEOUT, open(&face, &mut reading)).await;
+    let outside = Arc::clone(&face.outside);
+    let opened = outside.within(GREETING_TIMEOUT, open(&face, &mut reading)).await;
     let request = match opened {
-        Ok(Some(Opened::Request(request))) => request,
-        Ok(Some(Opened::Word(word))) => {
+        Some(Some(Opened::Request(request))) => request,
+        Some(Some(Opened::Word(word))) => {
             figures.greets(&face.counts);
             word_for_word(&face, word, &mut reading, &mut writing).await;
             return;
         }
-        Ok(None) | Err(_) => return,
+        Some(None) | None => return,
     };
     let outbox = Arc::new(Outbox::default());
     let connection = match greet(&face, &request, &outbox, figures, identities).await {
@@ -150,6 +151,8 @@ where
                 std::future::pending::<()>().await;
             };
             tokio::select! {
+                // None of them can starve another, and the order must not be left to chance (see `outside`).
+                biased;
                 () = sending => {}
                 () = reading => {}
                 () = answering => {}
@@ -157,7 +160,7 @@ where
             connection.leave();
         }
     }
-    let _ = tokio::time::timeout(FAREWELL_TIMEOUT, writing.shutdown()).await;
+    let _ = outside.within(FAREWELL_TIMEOUT, writing.shutdown()).await;
 }
 
 /// Answers an operator.
@@ -167,16 +170,16 @@ async fn word_for_word(
     reading: &mut (impl AsyncRead + Unpin),
     writing: &mut (impl AsyncWrite + Unpin),
 ) {
-    let argument = tokio::time::timeout(GREETING_TIMEOUT, face.word_argument(word, reading)).await;
-    let Ok(Some(argument)) = argument else { return };
+    let argument = face.outside.within(GREETING_TIMEOUT, face.word_argument(word, reading)).await;
+    let Some(Some(argument)) = argument else { return };
     let answer = face.answer_word(word, argument).await;
     // Who does not take the answer must not hold it for ever.
-    let _ = tokio::time::timeout(WORD_TIMEOUT, async {
+    let telling = async {
         writing.write_all(answer.as_bytes()).await?;
         face.counts.sent.fetch_add(1, Ordering::Relaxed);
         writing.shutdown().await
-    })
-    .await;
+    };
+    let _ = face.outside.within(WORD_TIMEOUT, telling).await;
 }
 
 /// What a connection begins with.
@@ -211,10 +214,10 @@ async fn greet(
     // What the client has seen, it must not unsee. Waiting a moment beats sending it away.
     let seen = Revision(u64::try_from(request.last_zxid_seen).unwrap_or(0));
     let patience = (timeout / 6).min(Duration::from_secs(1));
-    let caught_up = tokio::time::timeout(patience, face.watches.told_up_to(seen)).await;
-    caught_up.map_err(|_| NoSession::Unavailable)?;
+    let caught_up = face.outside.within(patience, face.watches.told_up_to(seen)).await;
+    caught_up.ok_or(NoSession::Unavailable)?;
 
-    let asked = Instant::now();
+    let asked = face.outside.now();
     let opened = tokio::select! {
         biased;
         () = face.read_only.begins() => None,

@@ -31,6 +31,7 @@ mod listener;
 mod listings;
 mod machine;
 mod outbox;
+mod outside;
 mod own_requests;
 mod paths;
 mod read_only;
@@ -46,16 +47,22 @@ mod watches;
 pub mod wire;
 mod words;
 
+use std::future::Future;
+use std::net::SocketAddr;
+use std::pin::Pin;
 use std::sync::Arc;
 
 use tidelock_coordinator::Coordinator;
+use tokio::io::{AsyncRead, AsyncWrite};
 
 pub use admin::{ADMIN_COMMANDS, AdminAnswer};
 pub use config::{About, FaceConfig};
 pub use listener::{Port, serve};
+pub use outside::{Outside, Secret};
 pub use sasl::SaslUsers;
 pub use security::Security;
 
+use outside::ThisMachine;
 use sessions::Sessions;
 use watches::Watches;
 
@@ -63,6 +70,7 @@ use watches::Watches;
 pub(crate) struct Face {
     pub(crate) coordinator: Arc<dyn Coordinator>,
     pub(crate) config: FaceConfig,
+    pub(crate) outside: Arc<dyn Outside>,
     pub(crate) sessions: Arc<Sessions>,
     pub(crate) watches: Arc<Watches>,
     pub(crate) counts: figures::Counts,
@@ -82,11 +90,41 @@ impl ZookeeperFace {
     /// A face over `coordinator`.
     #[must_use]
     pub fn new(coordinator: Arc<dyn Coordinator>, config: FaceConfig) -> ZookeeperFace {
-        let sessions = Arc::new(Sessions::new(Arc::clone(&coordinator)));
+        ZookeeperFace::on(Arc::new(ThisMachine::default()), coordinator, config)
+    }
+
+    /// The same on another machine than this, such as a simulated one.
+    #[must_use]
+    pub fn on(outside: Arc<dyn Outside>, coordinator: Arc<dyn Coordinator>, config: FaceConfig) -> ZookeeperFace {
+        let sessions = Arc::new(Sessions::new(Arc::clone(&coordinator), Arc::clone(&outside)));
         let watches = Arc::new(Watches::new(&*coordinator));
         let (counts, clients) = (figures::Counts::default(), figures::Clients::default());
-        let (reconfiguring, read_only) = (tokio::sync::Mutex::new(()), read_only::ReadOnly::new());
-        let face = Face { coordinator, config, sessions, watches, counts, clients, reconfiguring, read_only };
+        let (reconfiguring, read_only) = (tokio::sync::Mutex::new(()), read_only::ReadOnly::new(Arc::clone(&outside)));
+        let face = Face { coordinator, config, outside, sessions, watches, counts, clients, reconfiguring, read_only };
         ZookeeperFace { shared: Arc::new(face) }
     }
+
+    /// What has to go on beside the connections as long as the node runs.
+    #[must_use]
+    pub fn chores(&self) -> [Chore; 4] {
+        let (watches, coordinator) = (Arc::clone(&self.shared.watches), Arc::clone(&self.shared.coordinator));
+        let sessions = Arc::clone(&self.shared.sessions);
+        let (renewing, reaping, looking) =
+            (Arc::clone(&self.shared), Arc::clone(&self.shared), Arc::clone(&self.shared));
+        [
+            Box::pin(async move { watches.follow(coordinator, sessions).await }),
+            Box::pin(async move { renewing.sessions.renew(renewing.config.tick / 4).await }),
+            Box::pin(async move { reaping.reap().await }),
+            Box::pin(async move { looking.watch_for_leader().await }),
+        ]
+    }
+
+    /// Serves one client, from its first bytes to its last.
+    pub async fn serve_connection(&self, io: impl AsyncRead + AsyncWrite + Send + 'static, address: SocketAddr) {
+        let arriving = std::future::ready(Some((io, Vec::new())));
+        connection::serve(Arc::clone(&self.shared), arriving, address).await;
+    }
 }
+
+/// Something that goes on until it is dropped.
+pub type Chore = Pin<Box<dyn Future<Output = ()> + Send>>;

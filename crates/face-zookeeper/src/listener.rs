@@ -37,20 +37,13 @@ pub struct Port {
 
 /// Serves `face` on all of `ports` until `shutdown` resolves; then connections are closed.
 pub async fn serve(ports: Vec<Port>, face: ZookeeperFace, shutdown: impl Future<Output = ()>) {
-    let shared = face.shared;
     // Dropped at the end, and with it everything that still goes on.
     let mut tasks = JoinSet::new();
-    let (watches, coordinator) = (Arc::clone(&shared.watches), Arc::clone(&shared.coordinator));
-    let sessions = Arc::clone(&shared.sessions);
-    tasks.spawn(async move { watches.follow(coordinator, sessions).await });
-    let renewing = Arc::clone(&shared);
-    tasks.spawn(async move { renewing.sessions.renew(renewing.config.tick / 4).await });
-    let reaping = Arc::clone(&shared);
-    tasks.spawn(async move { reaping.reap().await });
-    let looking = Arc::clone(&shared);
-    tasks.spawn(async move { looking.watch_for_leader().await });
+    for chore in face.chores() {
+        tasks.spawn(chore);
+    }
     for port in ports {
-        tasks.spawn(take_connections(Arc::clone(&shared), port));
+        tasks.spawn(take_connections(Arc::clone(&face.shared), port));
     }
     shutdown.await;
 }

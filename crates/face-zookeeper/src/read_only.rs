@@ -11,13 +11,14 @@
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use tidelock_model::{LeaseId, Revision, SessionAnswer};
 use tokio::sync::watch;
 
 use crate::Face;
 use crate::outbox::Outbox;
+use crate::outside::{Outside, Ticks};
 use crate::sessions::NoSession;
 use crate::watch_table::ConnectionId;
 use crate::wire::{ConnectRequest, PASSWORD_LENGTH, Request};
@@ -32,6 +33,7 @@ const ID_TOP: i64 = 2 << 56;
 
 /// Whether this node is without a majority, and who reads at it all the same.
 pub(crate) struct ReadOnly {
+    outside: Arc<dyn Outside>,
     without_leader: watch::Sender<bool>,
     readers: Mutex<HashMap<ConnectionId, Reader>>,
 }
@@ -39,7 +41,7 @@ pub(crate) struct ReadOnly {
 struct Reader {
     outbox: Arc<Outbox>,
     heard: Arc<AtomicBool>,
-    last_heard: Instant,
+    last_heard: Duration,
     timeout: Duration,
 }
 
@@ -50,8 +52,8 @@ pub(crate) struct ReadingSession {
 }
 
 impl ReadOnly {
-    pub(crate) fn new() -> ReadOnly {
-        ReadOnly { without_leader: watch::Sender::new(false), readers: Mutex::default() }
+    pub(crate) fn new(outside: Arc<dyn Outside>) -> ReadOnly {
+        ReadOnly { outside, without_leader: watch::Sender::new(false), readers: Mutex::default() }
     }
 
     /// Whether this node is without a leader for longer than an election takes.
@@ -68,7 +70,7 @@ impl ReadOnly {
     /// A connection reads, until a leader is known again or nothing is heard of it for `timeout`.
     pub(crate) fn hold(&self, id: ConnectionId, outbox: &Arc<Outbox>, timeout: Duration) -> Arc<AtomicBool> {
         let heard = Arc::new(AtomicBool::new(true));
-        let (outbox, last_heard) = (Arc::clone(outbox), Instant::now());
+        let (outbox, last_heard) = (Arc::clone(outbox), self.outside.now());
         self.lock().insert(id, Reader { outbox, heard: Arc::clone(&heard), last_heard, timeout });
         // The leader may have come back a moment ago, before this connection was there to be closed.
         if !self.is_on() {
@@ -85,12 +87,12 @@ impl ReadOnly {
         self.lock().drain().for_each(|(_, reader)| reader.outbox.cut());
     }
 
-    fn close_silent(&self, now: Instant) {
+    fn close_silent(&self, now: Duration) {
         self.lock().retain(|_, reader| {
             if reader.heard.swap(false, Ordering::Relaxed) {
                 reader.last_heard = now;
             }
-            let is_alive = now.duration_since(reader.last_heard) <= reader.timeout;
+            let is_alive = now.saturating_sub(reader.last_heard) <= reader.timeout;
             if !is_alive {
                 reader.outbox.cut();
             }
@@ -110,16 +112,15 @@ impl Face {
             return;
         }
         let grace = GRACE_MIN.max(self.config.tick);
-        let mut led = Instant::now();
-        let mut looks = tokio::time::interval(LOOK_INTERVAL);
-        looks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        let mut led = self.outside.now();
+        let mut looks = Ticks::new(&self.outside, LOOK_INTERVAL);
         loop {
-            looks.tick().await;
-            let now = Instant::now();
+            looks.next().await;
+            let now = self.outside.now();
             if self.coordinator.status().leader.is_some() {
                 led = now;
             }
-            let without = now.duration_since(led) >= grace;
+            let without = now.saturating_sub(led) >= grace;
             if self.read_only.without_leader.send_replace(without) != without {
                 tracing::info!(read_only = without, "whether ZooKeeper's clients may only read changed");
             }

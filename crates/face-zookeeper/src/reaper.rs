@@ -5,6 +5,7 @@ use tidelock_coordinator::{Consistency, Role};
 use tidelock_model::{Caller, Command, Query, QueryAnswer, ZnodeCommand, ZnodeFound, ZnodeQuery, ZnodeRead};
 
 use crate::Face;
+use crate::outside::Ticks;
 
 /// Znodes deleted by one entry.
 const REAPED_AT_ONCE: u32 = 1000;
@@ -12,10 +13,9 @@ const REAPED_AT_ONCE: u32 = 1000;
 impl Face {
     /// Looks now and then, until dropped.
     pub(crate) async fn reap(&self) {
-        let mut ticks = tokio::time::interval(self.config.reap_interval);
-        ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        let mut ticks = Ticks::new(&self.outside, self.config.reap_interval);
         loop {
-            ticks.tick().await;
+            ticks.next().await;
             if self.coordinator.status().role == Role::Leader {
                 self.reap_once().await;
             }

@@ -9,17 +9,18 @@
 //! - A node that cannot reach the leader closes a client's connection before its session could have ended elsewhere:
 //!   nobody may believe to hold what somebody else got meanwhile (S4).
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use ring::hmac;
 use tidelock_coordinator::{Coordinator, ProposeError};
 use tidelock_model::{Answer, AuthCommand, Caller, Command, LeaseId, Refusal, SessionAnswer, ZnodeCommand};
 
 use crate::outbox::Outbox;
+use crate::outside::{Outside, Ticks};
 use crate::watch_table::ConnectionId;
 use crate::watches::SessionNews;
 use crate::wire::PASSWORD_LENGTH;
@@ -37,25 +38,26 @@ struct Held {
     /// A packet came since the last renewal.
     heard: Arc<AtomicBool>,
     /// When the last renewal was asked for that the leader confirmed.
-    renewed: Arc<Mutex<Instant>>,
+    renewed: Arc<Mutex<Duration>>,
 }
 
 impl Held {
-    fn renewed_at(&self, asked: Instant) {
+    fn renewed_at(&self, asked: Duration) {
         *self.renewed.lock().unwrap_or_else(PoisonError::into_inner) = asked;
     }
 
     /// Whether the session may soon be over without this node hearing of it.
-    fn is_in_doubt(&self) -> bool {
+    fn is_in_doubt(&self, now: Duration) -> bool {
         let renewed = *self.renewed.lock().unwrap_or_else(PoisonError::into_inner);
-        renewed.elapsed() > self.timeout * 2 / 3
+        now.saturating_sub(renewed) > self.timeout * 2 / 3
     }
 }
 
 /// The sessions and connections of this node.
 pub(crate) struct Sessions {
     coordinator: Arc<dyn Coordinator>,
-    held: Mutex<HashMap<LeaseId, Held>>,
+    outside: Arc<dyn Outside>,
+    held: Mutex<BTreeMap<LeaseId, Held>>,
     by_address: Mutex<HashMap<IpAddr, usize>>,
 }
 
@@ -73,8 +75,8 @@ fn milliseconds(timeout: Duration) -> u32 {
 }
 
 impl Sessions {
-    pub(crate) fn new(coordinator: Arc<dyn Coordinator>) -> Sessions {
-        Sessions { coordinator, held: Mutex::default(), by_address: Mutex::default() }
+    pub(crate) fn new(coordinator: Arc<dyn Coordinator>, outside: Arc<dyn Outside>) -> Sessions {
+        Sessions { coordinator, outside, held: Mutex::default(), by_address: Mutex::default() }
     }
 
     /// Opens a new session.
@@ -129,7 +131,7 @@ impl Sessions {
 
     /// The first session of a cluster draws the secret; of several that do so at once, one wins.
     async fn draw_secret(&self) -> Result<Arc<tidelock_model::Auth>, ProposeError> {
-        let command = Command::Auth(AuthCommand::DrawSecret { token_secret: rand::random() });
+        let command = Command::Auth(AuthCommand::DrawSecret { token_secret: self.outside.draw_secret() });
         self.coordinator.propose(Caller::Internal, command, None).await?;
         Ok(self.coordinator.auth())
     }
@@ -140,7 +142,7 @@ impl Sessions {
         session: &SessionAnswer,
         connection: ConnectionId,
         outbox: &Arc<Outbox>,
-        asked: Instant,
+        asked: Duration,
     ) -> Arc<AtomicBool> {
         let heard = Arc::new(AtomicBool::new(true));
         let held = Held {
@@ -194,10 +196,9 @@ impl Sessions {
 
     /// Renews the sessions that were heard from, every `interval`, until dropped.
     pub(crate) async fn renew(&self, interval: Duration) {
-        let mut ticks = tokio::time::interval(interval);
-        ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        let mut ticks = Ticks::new(&self.outside, interval);
         loop {
-            ticks.tick().await;
+            ticks.next().await;
             let heard: Vec<(LeaseId, Held)> = {
                 let all = self.lock();
                 let heard = |(_, held): &(&LeaseId, &Held)| held.heard.swap(false, Ordering::Relaxed);
@@ -210,25 +211,25 @@ impl Sessions {
     }
 
     async fn renew_together(&self, heard: Vec<(LeaseId, Held)>, patience: Duration) {
-        let asked = Instant::now();
+        let asked = self.outside.now();
         let sessions = heard.iter().map(|(session, _)| *session).collect();
         let renewing = self.coordinator.renew_leases(Caller::Internal, sessions);
         // `None`: nobody knows.
-        let answer = tokio::time::timeout(patience, renewing).await.ok().and_then(Result::ok);
+        let answer = self.outside.within(patience, renewing).await.and_then(Result::ok);
         let set = |leases: Vec<LeaseId>| leases.into_iter().collect::<BTreeSet<LeaseId>>();
         let answer = answer.map(|renewed| (set(renewed.gone), set(renewed.ending)));
         for (session, held) in heard {
             match &answer {
                 Some((gone, _)) if gone.contains(&session) => held.outbox.cut(),
                 Some((_, ending)) if !ending.contains(&session) => held.renewed_at(asked),
-                _ if held.is_in_doubt() => held.outbox.cut(),
+                _ if held.is_in_doubt(self.outside.now()) => held.outbox.cut(),
                 // What was heard still counts.
                 _ => held.heard.store(true, Ordering::Relaxed),
             }
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<LeaseId, Held>> {
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<LeaseId, Held>> {
         self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -27,6 +27,8 @@
 //! Look next: `jute` (primitives), `request` and `multi` (what comes in), `reply` and `event` (what goes out),
 //! `framing`, `connect`, `records`, `codes`.
 
+#[cfg(any(test, feature = "client"))]
+pub mod client;
 mod codes;
 mod connect;
 mod event;
@@ -39,8 +41,8 @@ mod request;
 
 #[cfg(test)]
 mod properties;
-#[cfg(test)]
-pub(crate) mod request_writer;
+#[cfg(any(test, feature = "client"))]
+mod request_writer;
 #[cfg(test)]
 mod tests;
 

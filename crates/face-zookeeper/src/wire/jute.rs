@@ -58,6 +58,12 @@ impl Reader {
         self.rest.is_empty()
     }
 
+    /// What was not read.
+    #[cfg(any(test, feature = "client"))]
+    pub(super) fn rest(self) -> Bytes {
+        self.rest
+    }
+
     pub(super) fn int(&mut self) -> Result<i32, Defect> {
         self.need(4)?;
         Ok(self.rest.get_i32())

@@ -1,4 +1,4 @@
-//! The client's half of the codec, for tests only: requests as clients write them.
+//! Requests as clients write them; see `client`.
 
 use bytes::Bytes;
 
@@ -9,7 +9,7 @@ use super::records::{Acl, AddWatchMode, RemovedWatch};
 use super::request::{CreateCall, CreateRequest, Request};
 
 /// A request's frame, without its length. Which setWatches it is depends on whether there are persistent ones.
-pub(crate) fn request_frame(xid: i32, request: &Request) -> Bytes {
+pub(super) fn request_frame(xid: i32, request: &Request) -> Bytes {
     let mut out = Vec::new();
     put_int(&mut out, xid);
     put_int(&mut out, opcode_of(request));
