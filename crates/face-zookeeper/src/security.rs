@@ -89,6 +89,8 @@ impl Connection {
     fn refuse_sasl(&self, xid: i32) -> Result<(), Ended> {
         let required = self.face.config.security.asks_for_sasl();
         let error = if required { ErrorCode::SessionClosedRequireSasl } else { ErrorCode::AuthFailed };
+        // Whoever can reach the port can fail at will, so this is not for the log that everybody keeps.
+        tracing::debug!(session = self.session.session.0, "a client failed to come in by SASL");
         self.outbox.without_zxid(xid, &Reply::SaslRefused(error));
         Err(Ended)
     }
