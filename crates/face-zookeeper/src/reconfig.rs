@@ -70,7 +70,7 @@ impl Connection {
         if let Some(change) = change {
             tracing::info!(?change, "a client changes the members");
             let change = MemberChange::IfStill { members, change: Box::new(change) };
-            self.face.coordinator.change_members(Caller::Internal, change).await.map_err(refused)?;
+            self.face.coordinator.change_members(Caller::Internal, change).await.map_err(|error| refused(&error))?;
         }
         self.configuration().await
     }
@@ -118,7 +118,7 @@ fn version_of(current: &Reply) -> i64 {
     version.and_then(|hex| i64::from_str_radix(hex, 16).ok()).unwrap_or(stat.mzxid)
 }
 
-fn refused(error: MemberError) -> Refused {
+fn refused(error: &MemberError) -> Refused {
     tracing::info!(%error, "the members were not changed");
     match error {
         MemberError::LearnerBehind { .. } | MemberError::WouldLoseQuorum => ErrorCode::NewConfigNoQuorum.into(),
