@@ -12,7 +12,7 @@ use tidelock_model::SessionFound;
 use crate::figures::Client;
 use crate::listings::by_path;
 use crate::machine::environment;
-use crate::report::{Figure, Mode, NOT_SERVING, Report, Server, VERSION};
+use crate::report::{Figure, Following, Mode, NOT_SERVING, Report, Server, VERSION};
 use crate::{Face, ZookeeperFace};
 
 /// Every command: its name, and the word it is also known by.
@@ -112,16 +112,11 @@ impl Face {
                 Vec::new()
             }
             "configuration" => self.configuration(),
-            "connections" => {
-                let connections = self.connections().items;
-                let list: Vec<Value> = connections.iter().map(|client| connection(client, true)).collect();
-                vec![("connections", list.into()), ("secure_connections", json!([]))]
-            }
+            "connections" | "dump" | "watch_summary" | "watches" | "watches_by_path" => self.lists(command).await,
             "dirs" => {
                 let bytes = self.coordinator.status().disk_bytes;
                 vec![("datadir_size", bytes.into()), ("logdir_size", bytes.into())]
             }
-            "dump" => self.dump().await,
             "environment" => {
                 let all = tokio::task::spawn_blocking(|| environment(VERSION)).await.unwrap_or_default();
                 all.into_iter().map(|(name, value)| (name, value.into())).collect()
@@ -144,10 +139,12 @@ impl Face {
             "leader" => self.leader().await?,
             "monitor" => self.monitor().await.into_iter().map(|(name, figure)| (name, value(figure))).collect(),
             "observers" => {
-                let observers = self.servers().await.into_iter().filter(|server| !server.votes);
-                let told = |server: Server| json!({"sid": server.number, "remote_socket_address": server.peer_address});
-                let observers: Vec<Value> = observers.map(told).collect();
-                vec![("synced_observers", observers.len().into()), ("observers", observers.into())]
+                let servers = self.servers().await;
+                let synced = Following::of(&self.coordinator.status(), &servers).synced_observers;
+                let told =
+                    |server: &Server| json!({"sid": server.number, "remote_socket_address": server.peer_address});
+                let observers: Vec<Value> = servers.iter().filter(|server| !server.votes).map(told).collect();
+                vec![("synced_observers", synced.into()), ("observers", observers.into())]
             }
             "server_stats" => server_stats(&self.report().await),
             "stats" => {
@@ -163,6 +160,20 @@ impl Face {
                 all.into_iter().filter(|(name, _)| of_system(name)).map(|(name, value)| (name, value.into())).collect()
             }
             "voting_view" => self.voting_view().await,
+            "zabstate" => self.zab_state().await,
+            other => return Err(instead(other)),
+        })
+    }
+
+    /// Who is there, and what they watch.
+    async fn lists(&self, command: &str) -> Vec<(&'static str, Value)> {
+        match command {
+            "connections" => {
+                let connections = self.connections().items;
+                let list: Vec<Value> = connections.iter().map(|client| connection(client, true)).collect();
+                vec![("connections", list.into()), ("secure_connections", json!([]))]
+            }
+            "dump" => self.dump().await,
             "watch_summary" => {
                 let ((paths, watches), watching) = self.watches.with(|table, _| (table.totals(), table.watching()));
                 let counts = [("num_connections", watching), ("num_paths", paths), ("num_total_watches", watches)];
@@ -180,9 +191,9 @@ impl Face {
                 let by_path = by_path(&watches).into_iter().map(|(path, sessions)| (path.to_owned(), sessions.into()));
                 vec![("path_to_session_ids", Value::Object(by_path.collect()))]
             }
-            "zabstate" => self.zab_state().await,
-            other => return Err(instead(other)),
-        })
+            // Nothing else is a list.
+            _ => Vec::new(),
+        }
     }
 
     fn configuration(&self) -> Vec<(&'static str, Value)> {

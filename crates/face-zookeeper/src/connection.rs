@@ -122,7 +122,7 @@ where
     let request = match opened {
         Some(Some(Opened::Request(request))) => request,
         Some(Some(Opened::Word(word))) => {
-            figures.greets(&face.counts);
+            figures.greets(&face.counts, 4);
             word_for_word(&face, word, &mut reading, &mut writing).await;
             return;
         }
@@ -172,11 +172,12 @@ async fn word_for_word(
 ) {
     let argument = face.outside.within(GREETING_TIMEOUT, face.word_argument(word, reading)).await;
     let Some(Some(argument)) = argument else { return };
-    let answer = face.answer_word(word, argument).await;
+    // Boxed, so that no connection holds room for what only operators ask.
+    let answer = Box::pin(face.answer_word(word, argument)).await;
     // Who does not take the answer must not hold it for ever.
     let telling = async {
-        writing.write_all(answer.as_bytes()).await?;
         face.counts.sent.fetch_add(1, Ordering::Relaxed);
+        writing.write_all(answer.as_bytes()).await?;
         writing.shutdown().await
     };
     let _ = face.outside.within(WORD_TIMEOUT, telling).await;
@@ -208,7 +209,8 @@ async fn greet(
     figures: &Arc<ClientFigures>,
     identities: Vec<Identity>,
 ) -> Result<Connection, NoSession> {
-    let arrived = figures.greets(&face.counts);
+    let bytes = 32 + request.password.len() + usize::from(request.read_only.is_some());
+    let arrived = figures.greets(&face.counts, bytes);
     let wanted = Duration::from_millis(u64::try_from(request.timeout_ms).unwrap_or(0));
     let timeout = wanted.clamp(face.config.session_timeout_min, face.config.session_timeout_max);
     // What the client has seen, it must not unsee. Waiting a moment beats sending it away.
@@ -276,13 +278,14 @@ async fn open_session(
 async fn send(face: &Face, outbox: &Outbox, figures: &ClientFigures, writing: &mut (impl AsyncWrite + Unpin)) {
     let mut sent = Vec::new();
     while let Some(bytes) = outbox.next(sent).await {
+        // Before it is sent, so that nobody who has an answer finds it uncounted.
+        figures.sent(&face.counts, outbox.take_packets(), bytes.len());
         let written = async { writing.write_all(&bytes).await.is_ok() && writing.flush().await.is_ok() };
         // A client that takes nothing would keep us here for ever.
         tokio::select! {
             written = written => if !written { return },
             () = outbox.is_cut() => return,
         }
-        figures.sent(&face.counts, outbox.take_packets(), bytes.len());
         sent = bytes;
     }
 }

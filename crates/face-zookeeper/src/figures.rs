@@ -183,9 +183,8 @@ impl ClientFigures {
     }
 
     /// A four-letter word, or the handshake, came.
-    pub(crate) fn greets(&self, counts: &Counts) -> Arrived {
-        self.came(counts, 4);
-        Arrived { at: Instant::now(), operation: OPEN_SESSION, xid: 0 }
+    pub(crate) fn greets(&self, counts: &Counts, bytes: usize) -> Arrived {
+        Arrived { at: self.came(counts, bytes), operation: OPEN_SESSION, xid: 0 }
     }
 
     /// A packet came.
@@ -386,7 +385,7 @@ mod tests {
     fn what_waits_is_counted_down_by_answers_and_by_the_end_of_a_connection() {
         let (counts, clients, outbox) = (Counts::default(), Clients::default(), Outbox::default());
         let client = clients.enter(ConnectionId(1), "127.0.0.1:1".parse().unwrap());
-        let greeting = client.greets(&counts);
+        let greeting = client.greets(&counts, 45);
         client.opens(&counts, greeting, 7, 4000);
         let mut asked: Vec<Arrived> = (1..=3).map(|xid| client.heard(&counts, &packet(xid, opcode::SYNC))).collect();
         client.answered(&counts, &mut asked, 1, &outbox);

@@ -117,7 +117,9 @@ impl Face {
         let (clients, _) = self.clients.list(usize::MAX);
         let sessions: BTreeMap<_, _> =
             clients.iter().map(|client| (client.id, client.told(&self.counts).session.unwrap_or(0))).collect();
-        for connection in self.watches.with(|table, _| table.watchers()) {
+        let mut watchers = self.watches.with(|table, _| table.watchers());
+        watchers.sort_unstable();
+        for connection in watchers {
             let mut paths: Vec<Arc<str>> = Vec::new();
             let mut after = None;
             loop {

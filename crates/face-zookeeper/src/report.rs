@@ -213,7 +213,7 @@ impl Face {
             numbers.push(("quorum_size", servers.iter().filter(|server| server.votes).count() as u64));
         }
         if report.mode == Mode::Leader {
-            numbers.extend(followers(&report.status, &servers));
+            numbers.extend(Following::of(&report.status, &servers).figures());
         }
         all.extend(numbers.into_iter().map(|(name, number)| (name, Figure::Whole(number))));
         all
@@ -239,22 +239,41 @@ fn peer_state(report: &Report) -> Option<&'static str> {
     }
 }
 
-/// What the leader knows of those who follow it.
-fn followers(status: &Status, servers: &[Server]) -> [(&'static str, u64); 4] {
-    let votes = |node: NodeId| servers.iter().any(|server| server.node == node && server.votes);
-    let in_step = |matched: u64| status.committed.0.saturating_sub(matched) <= IN_STEP_ENTRIES;
-    let (mut learners, mut followers, mut synced, mut observers) = (0, 0, 0, 0);
-    for peer in status.peers.iter().filter(|peer| peer.connected) {
-        learners += 1;
-        let is_synced = u64::from(peer.matched.is_some_and(|matched| in_step(matched.0)));
-        if votes(peer.node) {
-            followers += 1;
-            synced += is_synced;
-        } else {
-            observers += is_synced;
+/// What the leader knows of those who follow it: how many are connected, and how many of them are in step.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Following {
+    learners: u64,
+    followers: u64,
+    synced_followers: u64,
+    pub(crate) synced_observers: u64,
+}
+
+impl Following {
+    pub(crate) fn of(status: &Status, servers: &[Server]) -> Following {
+        let votes = |node: NodeId| servers.iter().any(|server| server.node == node && server.votes);
+        let in_step = |matched: u64| status.committed.0.saturating_sub(matched) <= IN_STEP_ENTRIES;
+        let mut following = Following::default();
+        for peer in status.peers.iter().filter(|peer| peer.connected) {
+            following.learners += 1;
+            let is_synced = u64::from(peer.matched.is_some_and(|matched| in_step(matched.0)));
+            if votes(peer.node) {
+                following.followers += 1;
+                following.synced_followers += is_synced;
+            } else {
+                following.synced_observers += is_synced;
+            }
         }
+        following
     }
-    [("learners", learners), ("followers", followers), ("synced_followers", synced), ("synced_observers", observers)]
+
+    fn figures(self) -> [(&'static str, u64); 4] {
+        [
+            ("learners", self.learners),
+            ("followers", self.followers),
+            ("synced_followers", self.synced_followers),
+            ("synced_observers", self.synced_observers),
+        ]
+    }
 }
 
 #[cfg(test)]

@@ -136,12 +136,10 @@ impl WatchTable {
         self.by_connection.values().filter(|watched| !watched.is_empty()).count()
     }
 
-    /// Those connections, the oldest first.
+    /// Those connections, in any order.
     pub(crate) fn watchers(&self) -> Vec<ConnectionId> {
         let watching = self.by_connection.iter().filter(|(_, watched)| !watched.is_empty());
-        let mut watchers: Vec<ConnectionId> = watching.map(|(connection, _)| *connection).collect();
-        watchers.sort_unstable();
-        watchers
+        watching.map(|(connection, _)| *connection).collect()
     }
 
     /// What a connection watches, by path, after a place in that order: at most so many.

@@ -87,11 +87,11 @@ impl Face {
         }
     }
 
-    /// The state's fingerprint here and now, shortened to ZooKeeper's 64 bits, and what it belongs to: the index in
+    /// The state's fingerprint here and now, shortened to a number that Java has, and what it belongs to: the index in
     /// the log, since what the log says may change the state without a new zxid.
     pub(crate) fn digest(&self) -> (u64, u64) {
         let status = self.coordinator.status();
-        (status.applied.0, status.digest as u64)
+        (status.applied.0, status.digest as u64 >> 1)
     }
 
     async fn configuration_text(&self) -> String {
@@ -99,20 +99,20 @@ impl Face {
         let bytes = self.coordinator.status().disk_bytes;
         let mut text = String::new();
         let port = about.client_port.map_or(-1, i32::from);
-        let _ = write!(text, "clientPort={port}\nsecureClientPort=-1\n");
+        let _ = writeln!(text, "clientPort={port}\nsecureClientPort=-1");
         for (name, size) in [("dataDir", "dataDirSize"), ("dataLogDir", "dataLogSize")] {
-            let _ = write!(text, "{name}={}\n{size}={bytes}\n", about.data_dir);
+            let _ = writeln!(text, "{name}={}\n{size}={bytes}", about.data_dir);
         }
-        let _ = write!(text, "tickTime={}\n", config.tick.as_millis());
-        let _ = write!(text, "maxClientCnxns={}\n", config.connections_per_address);
-        let _ = write!(text, "minSessionTimeout={}\n", config.session_timeout_min.as_millis());
-        let _ = write!(text, "maxSessionTimeout={}\n", config.session_timeout_max.as_millis());
-        let _ = write!(text, "clientPortListenBacklog=-1\nserverId={}\n", config.server_number);
+        let _ = writeln!(text, "tickTime={}", config.tick.as_millis());
+        let _ = writeln!(text, "maxClientCnxns={}", config.connections_per_address);
+        let _ = writeln!(text, "minSessionTimeout={}", config.session_timeout_min.as_millis());
+        let _ = writeln!(text, "maxSessionTimeout={}", config.session_timeout_max.as_millis());
+        let _ = writeln!(text, "clientPortListenBacklog=-1\nserverId={}", config.server_number);
         if self.mode() != Mode::Standalone {
             let servers = self.servers().await;
             if let Some(own) = servers.iter().find(|server| server.node == self.coordinator.status().node) {
                 let port = own.peer_address.rsplit_once(':').map_or("", |(_, port)| port);
-                let _ = write!(text, "quorumPort={port}\npeerType={}\n", i32::from(!own.votes));
+                let _ = writeln!(text, "quorumPort={port}\npeerType={}", i32::from(!own.votes));
             }
             text.push_str("membership: \n");
             servers.iter().for_each(|server| text.extend([&server.line(), "\n"]));
@@ -309,7 +309,7 @@ mod tests {
     fn connections_are_listed_as_zookeeper_lists_them() {
         let listed = |items, is_cut| Listed { items, is_cut };
         assert_eq!(
-            connections_text(&listed(vec![client(Some(0x1_0002_d1f4_b200_01)), client(None)], false)),
+            connections_text(&listed(vec![client(Some(0x0100_02d1_f4b2_0001)), client(None)], false)),
             " /127.0.0.1:44702[1](queued=0,recved=5,sent=5,sid=0x10002d1f4b20001,lop=PING,est=1794777390899,to=30000,\
              lcxid=0x3,lzxid=0x6,lresp=47356330,llat=0,minlat=0,avglat=2,maxlat=10)\n \
              /127.0.0.1:44702[0](queued=0,recved=5,sent=5)\n\n"
