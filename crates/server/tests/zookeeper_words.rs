@@ -358,8 +358,8 @@ fn an_ensemble_tells_who_leads_and_who_follows() {
     assert!(!ask(follows, b"mntr").contains("zk_synced_followers"), "only the leader knows");
     let conf = ask(follows, b"conf");
     assert!(conf.contains(&format!("serverId={}\n", follower + 1)) && conf.contains("\nmembership: \n"), "{conf}");
-    for at in 0..3 {
-        let line = format!("server.{}=127.0.0.1:{1}:{1}:participant", at + 1, ports[at]);
+    for (at, port) in ports[..3].iter().enumerate() {
+        let line = format!("server.{}=127.0.0.1:{port}:{port}:participant", at + 1);
         assert!(conf.contains(&line), "{line} is missing from {conf}");
     }
     let mut client = Client::connect(follows);
