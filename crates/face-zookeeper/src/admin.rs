@@ -135,7 +135,7 @@ impl Face {
             "initial_configuration" => {
                 vec![("initial_configuration", json!(self.config.about.initial_configuration))]
             }
-            "is_read_only" => vec![("read_only", false.into())],
+            "is_read_only" => vec![("read_only", self.read_only.is_on().into())],
             "leader" => self.leader().await?,
             "monitor" => self.monitor().await.into_iter().map(|(name, figure)| (name, value(figure))).collect(),
             "observers" => {
@@ -354,7 +354,7 @@ fn server_stats(report: &Report) -> Vec<(&'static str, Value)> {
     });
     let mut fields = vec![
         ("version", VERSION.into()),
-        ("read_only", false.into()),
+        ("read_only", (report.mode == Mode::ReadOnly).into()),
         ("server_stats", stats),
         ("client_response", unmeasured.clone()),
         ("node_count", report.totals.znodes.into()),

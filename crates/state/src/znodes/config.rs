@@ -111,7 +111,8 @@ mod tests {
         assert_eq!(machine.state.revision().0, 1, "without sessions, no revision is taken");
         machine.open_session();
         let at = machine.state.revision().0;
-        assert_eq!(config(&machine), (format!("{}version={at:x}", line(2, "participant")), 0, at));
+        // Nobody has changed it yet, so it shows no zxid, as all that is there from the start.
+        assert_eq!(config(&machine), (format!("{}version={at:x}", line(2, "participant")), 0, 0));
 
         let told = machine.commands(vec![Command::PublishMember(member(1))]).events;
         assert_eq!(
