@@ -6,8 +6,8 @@
 //! of a revision hold all that is needed, also when they are read from history much later.
 //!
 //! - A znode that is created with a list of its own: its side record comes right before it.
-//! - Every other change: its side record is among the changes of the revision, and what it was before them counts,
-//!   because nothing but a creation gives a znode another list in a revision that changes znodes.
+//! - Every other change of a znode that is not everybody's, or of its children: its side record is somewhere among the
+//!   changes of the revision. What it was before them counts, until a new list comes in between.
 //! - No side record: everybody may do everything.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -27,7 +27,7 @@ pub struct ZnodeChange {
     pub event: ZnodeEvent,
     /// The rights of the znode.
     pub rights: Rights,
-    /// The rights of its parent.
+    /// The rights of its parent, if that got or lost a child.
     pub parent_rights: Rights,
 }
 
@@ -37,23 +37,28 @@ pub fn znode_changes(events: &[Event]) -> Vec<ZnodeChange> {
     // Nearly always nothing is restricted, and nothing has to be looked for.
     let mut lists = if events.iter().any(is_restricted) { lists_before(events) } else { BTreeMap::new() };
     let mut changes = Vec::with_capacity(events.len());
-    let mut created_with = None;
+    // The path of the list that was right before.
+    let mut new_list = None;
     for event in events {
         let Some(told) = ZnodeEvent::of(event) else {
-            created_with = side_path(&event.key).map(|path| (path, rights_in(&event.record)));
+            new_list = side_path(&event.key).filter(|_| !event.record.is_tombstone());
+            match new_list.map(|path| (path, rights_in(&event.record))) {
+                Some((path, Some(list))) => drop(lists.insert(path.to_owned(), list)),
+                Some((path, None)) => drop(lists.remove(path)),
+                None => {}
+            }
             continue;
         };
-        let created_with = created_with.take();
+        let new_list = new_list.take();
         let mut change = ZnodeChange { event: told, rights: None, parent_rights: None };
         if let ZnodeEvent::Created(path) | ZnodeEvent::DataChanged(path) | ZnodeEvent::Deleted(path) = &change.event {
-            if let ZnodeEvent::Created(_) = change.event {
-                match created_with {
-                    Some((of, Some(list))) if of == *path => drop(lists.insert(path.clone(), list)),
-                    _ => drop(lists.remove(path)),
-                }
+            if matches!(change.event, ZnodeEvent::Created(_)) && new_list != Some(path) {
+                lists.remove(path);
             }
             change.rights = lists.get(path).cloned();
-            change.parent_rights = parent(path).and_then(|parent| lists.get(parent)).cloned();
+            if !matches!(change.event, ZnodeEvent::DataChanged(_)) {
+                change.parent_rights = parent(path).and_then(|parent| lists.get(parent)).cloned();
+            }
             if let ZnodeEvent::Deleted(_) = change.event {
                 lists.remove(path);
             }

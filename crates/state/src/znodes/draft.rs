@@ -15,13 +15,13 @@ use crate::znodes::quota::Figures;
 use crate::znodes::record::{Side, Znode};
 use crate::znodes::{paths, quota};
 
-/// One change of a znode, and what it becomes.
-struct Change {
-    path: String,
-    becomes: Option<(Znode, Option<Bytes>)>,
-    /// What is beside a new znode that is not everybody's: written right before it, for who tells watchers of it
+/// One change, in its place among the others.
+enum Change {
+    /// Of a znode, and what it becomes.
+    Node(String, Option<(Znode, Option<Bytes>)>),
+    /// Of who may do what with it: right before it, if it is a new one. Who tells watchers goes by the place
     /// (`tidelock_model::znode_changes`).
-    side: Option<Side>,
+    Rights(String, Side),
 }
 
 /// Everything to change, at one revision.
@@ -61,11 +61,15 @@ impl State {
     }
 
     pub(super) fn make_changes(&mut self, changes: Changes, revising: &mut Revising<'_>) {
-        for Change { path, becomes, side } in changes.nodes {
+        for change in changes.nodes {
+            let (path, becomes) = match change {
+                Change::Node(path, becomes) => (path, becomes),
+                Change::Rights(path, side) => {
+                    self.put_side(revising, &path, &side);
+                    continue;
+                }
+            };
             let Some(key) = paths::node_key(&path) else { continue };
-            if let Some(side) = side {
-                self.put_side(revising, &path, &side);
-            }
             match becomes {
                 Some((znode, data)) => {
                     let value = PutValue::Set(znode.write(data.as_ref()));
@@ -152,8 +156,12 @@ impl<'a> Draft<'a> {
 
     /// The data as it was set.
     pub(super) fn data(&self, path: &str) -> Option<Bytes> {
-        match self.changes.nodes.iter().rev().find(|change| change.path == path) {
-            Some(change) => change.becomes.as_ref().and_then(|(_, data)| data.clone()),
+        let becomes = |change| match change {
+            &Change::Node(ref changed, ref becomes) if changed == path => Some(becomes),
+            _ => None,
+        };
+        match self.changes.nodes.iter().rev().find_map(becomes) {
+            Some(becomes) => becomes.as_ref().and_then(|(_, data)| data.clone()),
             None => {
                 let stored = paths::node_key(path).and_then(|key| self.state.keyspace.get(&key));
                 stored.and_then(|item| Znode::read_data(&item.record))
@@ -182,15 +190,12 @@ impl<'a> Draft<'a> {
     /// Adds or changes a znode. Its parent is told of neither.
     pub(super) fn put(&mut self, path: &str, znode: Znode, data: Option<Bytes>) {
         self.nodes.insert(path.to_owned(), Some(znode));
-        self.changes.nodes.push(Change { path: path.to_owned(), becomes: Some((znode, data)), side: None });
+        self.changes.nodes.push(Change::Node(path.to_owned(), Some((znode, data))));
     }
 
-    /// Adds a znode that is not everybody's, with what is beside it.
-    pub(super) fn put_restricted(&mut self, path: &str, znode: Znode, data: Option<Bytes>, side: Side) {
-        self.put(path, znode, data);
-        if let Some(change) = self.changes.nodes.last_mut() {
-            change.side = Some(side.clone());
-        }
+    /// Says who may do what with a znode: before [`Draft::put`], if it is a new one.
+    pub(super) fn put_rights(&mut self, path: &str, side: Side) {
+        self.changes.nodes.push(Change::Rights(path.to_owned(), side.clone()));
         self.put_side(path, side);
     }
 
@@ -214,7 +219,7 @@ impl<'a> Draft<'a> {
             self.add_to_quotas(path, Figures::of_one(&znode).negative());
         }
         self.nodes.insert(path.to_owned(), None);
-        self.changes.nodes.push(Change { path: path.to_owned(), becomes: None, side: None });
+        self.changes.nodes.push(Change::Node(path.to_owned(), None));
         self.changes.sides.insert(path.to_owned(), None);
         self.changes.reapable.insert(path.to_owned(), false);
         *self.children.entry(parent.to_owned()).or_default() -= 1;

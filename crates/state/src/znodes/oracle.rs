@@ -132,9 +132,12 @@ impl Oracle {
     }
 
     fn tell(&mut self, path: &str, what: fn(String) -> ZnodeEvent) {
-        let above = parent(path).filter(|_| path != "/").and_then(|parent| self.nodes.get(&parent));
+        let what = what(path.to_owned());
+        // Only of what came or went the parent has to be told.
+        let parent = parent(path).filter(|_| !matches!(what, ZnodeEvent::DataChanged(_)));
+        let above = parent.and_then(|parent| self.nodes.get(&parent));
         let above = above.map_or_else(super::testing::open_acl, |parent| parent.acl.clone());
-        self.told.push((what(path.to_owned()), self.nodes[path].acl.clone(), above));
+        self.told.push((what, self.nodes[path].acl.clone(), above));
     }
 
     fn remove(&mut self, path: &str) {

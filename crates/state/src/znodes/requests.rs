@@ -147,10 +147,10 @@ impl Asking<'_> {
             data_length,
         };
         let side = Side { acl, ..Side::of_new(revision) };
-        match side.acl {
-            None => self.draft.put(&path, znode, create.data.clone()),
-            Some(_) => self.draft.put_restricted(&path, znode, create.data.clone(), side.clone()),
+        if side.acl.is_some() {
+            self.draft.put_rights(&path, side.clone());
         }
+        self.draft.put(&path, znode, create.data.clone());
         if matches!(create.life, ZnodeLife::Container | ZnodeLife::Ttl(_)) {
             self.draft.set_reapable(&path);
         }
@@ -203,7 +203,7 @@ impl Asking<'_> {
         let (znode, side) = self.find(path, acl::ADMIN)?;
         check_version(side.acl_version, version)?;
         let side = Side { acl, acl_version: side.acl_version.wrapping_add(1), ..side };
-        self.draft.put_side(path, side.clone());
+        self.draft.put_rights(path, side.clone());
         Ok(ZnodeOpAnswer::Changed(self.draft.stat(path, &znode, &side)))
     }
 
