@@ -108,7 +108,7 @@ fn what_has_no_effect_is_told() {
                 authProvider.1=org.apache.zookeeper.server.auth.SASLAuthenticationProvider\nextendedTypesEnabled=true\n\
                 sslQuorum=false\nsecureClientPort=\njava.security.auth.login.config=/j\n";
     let notes = translated(text).notes;
-    assert_eq!(notes.len(), 11, "{notes:?}");
+    assert_eq!(notes.len(), 10, "{notes:?}");
     assert!(notes.iter().all(|note| note.contains(" no effect: ")), "{notes:?}");
     let found = Found { zookeepers_data: true, ..Found::default() };
     let notes = with("dataDir=/d\nclientPort=1\nclientPort=2", "", &found).unwrap().notes;
@@ -264,6 +264,7 @@ fn every_key_that_is_honoured_changes_something() {
             "server." => "server.9=h:1:2",
             "readonlymode.enabled" => "readonlymode.enabled=true",
             "reconfigEnabled" => "reconfigEnabled=true",
+            "enforceQuota" => "enforceQuota=true",
             "quorumListenOnAllIPs" => "server.9=h:1:2\nquorumListenOnAllIPs=true",
             "enforce.auth.enabled" | "sessionRequireClientSASLAuth" => {
                 &format!("{}=true\nenforce.auth.schemes=ip", row.name)
