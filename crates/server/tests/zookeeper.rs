@@ -257,3 +257,36 @@ fn garbage_on_the_port_ends_only_its_own_connection() {
     assert_eq!(client.answer(xid).unwrap_err(), -6);
     wait_for("an answer", || client.exists("/", false).ok());
 }
+
+/// S2: a client that comes back counts on the timeout it is granted then: no leader may end its session by an older
+/// one, sooner or later than agreed on.
+#[test]
+fn s2_the_timeout_agreed_on_last_counts_under_the_next_leader() {
+    let (mut cluster, ports) = start(3);
+    let leader = cluster.wait_for_leader();
+    let [one, two] = [1, 2].map(|step| ports[(leader + step) % 3]);
+    let again = |client: &Client, port, timeout_ms| {
+        Client::open(port, timeout_ms, client.session, &client.password, client.zxid).unwrap()
+    };
+    let mut longer = again(&Client::open(one, 4000, 0, &[0; 16], 0).unwrap(), two, 12_000);
+    let mut shorter = again(&Client::open(one, 40_000, 0, &[0; 16], 0).unwrap(), two, 4000);
+    assert_eq!((longer.timeout_ms, shorter.timeout_ms), (12_000, 4000));
+    longer.create("/longer", b"", EPHEMERAL).unwrap();
+    shorter.create("/shorter", b"", EPHEMERAL).unwrap();
+    let since = Instant::now();
+    drop((longer, shorter));
+    cluster.nodes[leader].kill();
+
+    let mut other = wait_for("a session at another node", || Client::open(one, 40_000, 0, &[0; 16], 0).ok());
+    let mut gone_after = |path: &str| {
+        while other.exists(path, false) != Err(NO_NODE) {
+            assert!(since.elapsed() < Duration::from_secs(35), "{path} should be gone");
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        since.elapsed()
+    };
+    let shorter = gone_after("/shorter");
+    let longer = gone_after("/longer");
+    assert!(shorter >= Duration::from_millis(3900) && shorter < longer, "{shorter:?} {longer:?}");
+    assert!(longer >= Duration::from_millis(11_900), "too early: {longer:?}");
+}
