@@ -45,6 +45,8 @@ pub struct FaceConfig {
 pub struct About {
     /// The port of ZooKeeper's clients.
     pub client_port: Option<u16>,
+    /// The one with TLS.
+    pub secure_client_port: Option<u16>,
     /// Where the data is.
     pub data_dir: String,
     /// The configuration file of a ZooKeeper that this node was started with, without secrets.

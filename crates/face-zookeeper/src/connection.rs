@@ -157,7 +157,7 @@ where
                 () = reading => {}
                 () = answering => {}
             }
-            connection.leave();
+            connection.leave().await;
         }
     }
     let _ = outside.within(FAREWELL_TIMEOUT, writing.shutdown()).await;
@@ -463,10 +463,12 @@ impl Connection {
         }
     }
 
-    fn leave(&self) {
-        self.face.watches.with(|table, _| table.disconnect(self.id));
+    async fn leave(&self) {
         self.face.sessions.release(self.session.session, self.id);
         self.face.read_only.release(self.id);
+        while self.face.watches.with(|table, _| table.disconnect_some(self.id)) {
+            tokio::task::yield_now().await;
+        }
     }
 }
 

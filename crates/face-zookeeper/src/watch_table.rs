@@ -11,7 +11,8 @@
 //! Who may not read a znode is not told of its changes, and a watch that waited for one is spent all the same: as
 //! in ZooKeeper.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, BTreeSet, HashMap, hash_map};
 use std::ops::Bound;
 use std::sync::Arc;
 
@@ -25,6 +26,9 @@ use crate::wire::EventKind;
 const WATCH_BYTES_MAX: usize = 256 << 20;
 /// About what a watch takes besides its path, as measured with a hundred thousand.
 const WATCH_BYTES: usize = 640;
+
+/// Bytes of watches that are taken out of the table in one go.
+const DISCONNECT_BYTES: usize = 256 << 10;
 
 /// Names a connection within this node's life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -112,13 +116,25 @@ impl WatchTable {
         }
     }
 
-    /// The connection is gone, and its watches with it.
-    pub(crate) fn disconnect(&mut self, connection: ConnectionId) {
+    /// The connection is gone, and some of its watches with it; `true`: call again for more. Everybody waits for this
+    /// table, and a connection may have very many.
+    pub(crate) fn disconnect_some(&mut self, connection: ConnectionId) -> bool {
         self.connected.remove(&connection);
         self.taken.remove(&connection);
-        for (path, kind) in self.by_connection.remove(&connection).unwrap_or_default() {
-            self.forget(&path, connection, kind);
+        let Some(held) = self.by_connection.get_mut(&connection) else { return false };
+        let (mut some, mut bytes) = (Vec::new(), 0);
+        while bytes < DISCONNECT_BYTES
+            && let Some((path, kind)) = held.pop_last()
+        {
+            bytes += path.len() + WATCH_BYTES;
+            some.push((path, kind));
         }
+        let is_done = held.is_empty();
+        if is_done {
+            self.by_connection.remove(&connection);
+        }
+        some.into_iter().for_each(|(path, kind)| self.forget(path, connection, kind));
+        !is_done
     }
 
     /// Ends every connection: what they missed cannot be told any more, and who comes back repairs its watches.
@@ -197,13 +213,11 @@ impl WatchTable {
     /// Removes a watch; `false`: there was none.
     pub(crate) fn remove(&mut self, connection: ConnectionId, kind: WatchKind, path: &str) -> bool {
         let held = self.by_connection.get_mut(&connection);
-        let was = held.is_some_and(|held| held.remove(&(Arc::from(path), kind)));
-        if was {
-            let taken = self.taken.entry(connection).or_default();
-            *taken = taken.saturating_sub(path.len() + WATCH_BYTES);
-            self.forget(path, connection, kind);
-        }
-        was
+        let Some((shared, _)) = held.and_then(|held| held.take(&(Arc::from(path), kind))) else { return false };
+        let taken = self.taken.entry(connection).or_default();
+        *taken = taken.saturating_sub(path.len() + WATCH_BYTES);
+        self.forget(shared, connection, kind);
+        true
     }
 
     /// Tells everybody who watches, and may read what changed, of a change.
@@ -258,40 +272,44 @@ impl WatchTable {
         }
     }
 
+    /// The watch, made if it is not there. Paths may be long, so each is looked up no more often than it must be.
     fn entry(&mut self, connection: ConnectionId, kind: WatchKind, path: &str) -> &mut Watch {
-        if !self.has(connection, kind, path) {
-            // Both tables share one copy of the path.
-            let shared = self.by_path.get_key_value(path).map_or_else(|| Arc::from(path), |(path, _)| Arc::clone(path));
-            self.by_connection.entry(connection).or_default().insert((Arc::clone(&shared), kind));
-            self.by_path.entry(shared).or_default();
-            if kind == WatchKind::Recursive {
-                *self.recursive.entry(path.len()).or_default() += 1;
-            }
-            let taken = self.taken.entry(connection).or_default();
-            *taken += path.len() + WATCH_BYTES;
-            if *taken > WATCH_BYTES_MAX
-                && let Some(connected) = self.connected.get(&connection)
-            {
-                connected.outbox.cut();
+        // Both tables share one copy of the path.
+        let known = self.by_path.get_key_value(path).map(|(path, _)| Arc::clone(path));
+        let shared = known.unwrap_or_else(|| Arc::from(path));
+        match self.by_path.entry(Arc::clone(&shared)).or_default().entry((connection, kind)) {
+            Entry::Occupied(watch) => watch.into_mut(),
+            Entry::Vacant(place) => {
+                self.by_connection.entry(connection).or_default().insert((shared, kind));
+                if kind == WatchKind::Recursive {
+                    *self.recursive.entry(path.len()).or_default() += 1;
+                }
+                let taken = self.taken.entry(connection).or_default();
+                *taken += path.len() + WATCH_BYTES;
+                if *taken > WATCH_BYTES_MAX
+                    && let Some(connected) = self.connected.get(&connection)
+                {
+                    connected.outbox.cut();
+                }
+                place.insert(Watch::default())
             }
         }
-        let watchers = self.by_path.get_mut(path).expect("it was there or was just made");
-        watchers.entry((connection, kind)).or_default()
     }
 
     /// Takes it out of the table by path.
-    fn forget(&mut self, path: &str, connection: ConnectionId, kind: WatchKind) {
-        let Some(watchers) = self.by_path.get_mut(path) else { return };
-        watchers.remove(&(connection, kind));
-        if watchers.is_empty() {
-            self.by_path.remove(path);
+    fn forget(&mut self, path: Arc<str>, connection: ConnectionId, kind: WatchKind) {
+        let length = path.len();
+        let hash_map::Entry::Occupied(mut watchers) = self.by_path.entry(path) else { return };
+        watchers.get_mut().remove(&(connection, kind));
+        if watchers.get().is_empty() {
+            watchers.remove();
         }
         if kind == WatchKind::Recursive
-            && let Some(count) = self.recursive.get_mut(&path.len())
+            && let Some(count) = self.recursive.get_mut(&length)
         {
             *count -= 1;
             if *count == 0 {
-                self.recursive.remove(&path.len());
+                self.recursive.remove(&length);
             }
         }
     }
@@ -398,7 +416,10 @@ mod tests {
         table.tell(Revision(2), Change::Created, "/fired/child", &None, &None);
         assert_eq!((table.by_path.len(), table.by_connection[&ME].len()), (0, 0));
         table.add(ME, WatchKind::Recursive, "/");
-        table.disconnect(ME);
+        let many = DISCONNECT_BYTES / WATCH_BYTES + 1;
+        (0..many).for_each(|number| table.add(ME, WatchKind::Data, &format!("/{number}")));
+        assert!(table.disconnect_some(ME), "not all at once");
+        assert!(!table.disconnect_some(ME));
         assert_eq!((table.by_path.len(), table.by_connection.len(), table.recursive.len()), (0, 0, 0));
         assert!(table.taken.is_empty());
     }

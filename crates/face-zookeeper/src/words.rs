@@ -98,8 +98,9 @@ impl Face {
         let (config, about) = (&self.config, &self.config.about);
         let bytes = self.coordinator.status().disk_bytes;
         let mut text = String::new();
-        let port = about.client_port.map_or(-1, i32::from);
-        let _ = writeln!(text, "clientPort={port}\nsecureClientPort=-1");
+        let number = |port: Option<u16>| port.map_or(-1, i32::from);
+        let (port, secure) = (number(about.client_port), number(about.secure_client_port));
+        let _ = writeln!(text, "clientPort={port}\nsecureClientPort={secure}");
         for (name, size) in [("dataDir", "dataDirSize"), ("dataLogDir", "dataLogSize")] {
             let _ = writeln!(text, "{name}={}\n{size}={bytes}", about.data_dir);
         }

@@ -349,7 +349,8 @@ fn serve_zookeeper(
     serving: &mut JoinSet<()>,
 ) -> Result<(), Failure> {
     let ZookeeperDoors { plain, secure, admin } = doors;
-    let client_port = plain.as_ref().and_then(|listener| listener.local_addr().ok()).map(|address| address.port());
+    let port = |listener: &Option<TcpListener>| Some(listener.as_ref()?.local_addr().ok()?.port());
+    let (client_port, secure_client_port) = (port(&plain), port(&secure));
     let acceptor = tls::for_zookeeper(&config.zookeeper.security)?;
     let mut ports = Vec::new();
     let secure = secure.zip(acceptor).map(|(listener, acceptor)| (listener, Some(acceptor)));
@@ -363,6 +364,7 @@ fn serve_zookeeper(
     let details = &config.zookeeper.details;
     let about = About {
         client_port,
+        secure_client_port,
         data_dir: config.data_dir.display().to_string(),
         initial_configuration: details.initial_configuration.clone(),
     };

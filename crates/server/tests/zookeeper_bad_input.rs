@@ -13,6 +13,9 @@ mod support;
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use support::zookeeper::{Client, EPHEMERAL, Packet, SEQUENTIAL};
@@ -41,12 +44,19 @@ const CONNECTIONS_MAX: usize = 60;
 /// unsent, its watches; and the data that it wrote.
 const MEMORY_MAX: usize = 512 << 20;
 
-/// A node with something to lose, and somebody who uses it.
+/// How long a bystander's request may take on a busy machine, whatever others do.
+const BYSTANDER_PATIENCE: Duration = Duration::from_secs(10);
+/// How often the bystander asks.
+const BYSTANDER_PAUSE: Duration = Duration::from_millis(20);
+
+/// A node with something to lose, somebody who uses it, and a bystander who does so all the while.
 struct Server {
     cluster: Cluster,
     port: u16,
     witness: Client,
     resident: usize,
+    bystander: Option<JoinHandle<()>>,
+    is_over: Arc<AtomicBool>,
 }
 
 impl Server {
@@ -59,7 +69,9 @@ impl Server {
         witness.create("/precious", b"kept", 0).unwrap();
         witness.create("/alive", b"", 0).unwrap();
         let resident = cluster.nodes[0].resident_bytes_max();
-        Server { cluster, port, witness, resident }
+        let is_over = Arc::new(AtomicBool::new(false));
+        let bystander = Some(stand_by(Client::open(port, 40_000, 0, &[0; 16], 0).unwrap(), Arc::clone(&is_over)));
+        Server { cluster, port, witness, resident, bystander, is_over }
     }
 
     /// What was there is there, writing works, nothing panicked, and memory is bounded.
@@ -67,6 +79,8 @@ impl Server {
         assert_eq!(self.witness.get("/precious", false).unwrap().0, b"kept", "after {after}");
         self.witness.set("/alive", after.as_bytes(), -1).unwrap();
         assert!(!self.cluster.nodes[0].has_ended(), "the node ended after {after}");
+        let stood = self.bystander.as_ref().is_some_and(|bystander| !bystander.is_finished());
+        assert!(stood, "a bystander was not served, up to {after}");
         let log = self.cluster.nodes[0].log();
         assert!(!log.contains("panicked"), "after {after}: {log}");
         let grown = self.cluster.nodes[0].resident_bytes_max().saturating_sub(self.resident);
@@ -90,6 +104,26 @@ impl Server {
         }
         answer
     }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.is_over.store(true, Ordering::Relaxed);
+        let _ = self.bystander.take().map(JoinHandle::join);
+    }
+}
+
+/// Reads and writes until it is over; ends early if that does not work, or takes too long.
+fn stand_by(mut client: Client, is_over: Arc<AtomicBool>) -> JoinHandle<()> {
+    std::thread::spawn(move || {
+        while !is_over.load(Ordering::Relaxed) {
+            let since = Instant::now();
+            client.get("/precious", false).unwrap();
+            client.set("/alive", b"", -1).unwrap();
+            assert!(since.elapsed() < BYSTANDER_PATIENCE, "a bystander waited {:?}", since.elapsed());
+            std::thread::sleep(BYSTANDER_PAUSE);
+        }
+    })
 }
 
 /// Whether the server closes this connection; whatever else it sends first is read.
@@ -250,7 +284,7 @@ fn a_path_of_thousands_of_parts_is_like_any_other() {
     assert_eq!(client.create(&deepest, b"", 0), Err(NO_NODE));
     assert_eq!(client.exists(&deepest, true), Err(NO_NODE));
     let xid = client.ask(ADD_WATCH, |packet| {
-        packet.text("/").int(1);
+        packet.text("/d").int(1);
     });
     client.answer(xid).unwrap();
     let asked: Vec<i32> = (1..=2000).map(|depth| client.ask_create(&"/d".repeat(depth), b"", 0)).collect();

