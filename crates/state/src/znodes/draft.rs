@@ -156,11 +156,11 @@ impl<'a> Draft<'a> {
 
     /// The data as it was set.
     pub(super) fn data(&self, path: &str) -> Option<Bytes> {
-        let becomes = |change| match change {
-            &Change::Node(ref changed, ref becomes) if changed == path => Some(becomes),
+        let last = self.changes.nodes.iter().rev().find_map(|change| match change {
+            Change::Node(changed, becomes) if changed == path => Some(becomes),
             _ => None,
-        };
-        match self.changes.nodes.iter().rev().find_map(becomes) {
+        });
+        match last {
             Some(becomes) => becomes.as_ref().and_then(|(_, data)| data.clone()),
             None => {
                 let stored = paths::node_key(path).and_then(|key| self.state.keyspace.get(&key));
