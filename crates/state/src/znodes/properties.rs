@@ -180,30 +180,7 @@ impl Run {
                     self.oracle.open(session);
                 }
             }
-            Step::Attach(at, timeout_ms) => {
-                let session = self.pick(at);
-                let before = self.machine.state.lease(session);
-                let attach = Command::Znode(ZnodeCommand::AttachSession { session, timeout_ms });
-                let attached = match self.machine.command(attach).result {
-                    Ok(Answer::Session(answer)) => Some((answer.generation, answer.timeout_ms)),
-                    _ => None,
-                };
-                let expected = self.oracle.sessions.get_mut(&session).map(|generation| {
-                    *generation += 1;
-                    *generation
-                });
-                self.oracle.revision += u64::from(expected.is_some());
-                assert_eq!(attached.map(|(generation, _)| generation), expected);
-                if let (Some((_, granted_ms)), Some(before)) = (attached, before) {
-                    let lease = self.machine.state.lease(session).unwrap();
-                    assert!(timeout_ms == 0 || granted_ms == timeout_ms);
-                    assert!(timeout_ms != 0 || lease.ttl_s == before.ttl_s);
-                    assert_eq!(
-                        (lease.ttl_s, lease.granted_at),
-                        (granted_ms.div_ceil(1000), self.machine.state.applied())
-                    );
-                }
-            }
+            Step::Attach(at, timeout_ms) => self.attach(at, timeout_ms),
             Step::Close(at) => {
                 let session = self.pick(at);
                 let closed = self.machine.close_session(session).is_ok();
@@ -252,6 +229,28 @@ impl Run {
                 assert_eq!(loaded.digest(), self.machine.state.digest());
                 self.machine.state = loaded;
             }
+        }
+    }
+
+    fn attach(&mut self, at: usize, timeout_ms: u32) {
+        let session = self.pick(at);
+        let before = self.machine.state.lease(session);
+        let attach = Command::Znode(ZnodeCommand::AttachSession { session, timeout_ms });
+        let attached = match self.machine.command(attach).result {
+            Ok(Answer::Session(answer)) => Some((answer.generation, answer.timeout_ms)),
+            _ => None,
+        };
+        let expected = self.oracle.sessions.get_mut(&session).map(|generation| {
+            *generation += 1;
+            *generation
+        });
+        self.oracle.revision += u64::from(expected.is_some());
+        assert_eq!(attached.map(|(generation, _)| generation), expected);
+        if let (Some((_, granted_ms)), Some(before)) = (attached, before) {
+            let lease = self.machine.state.lease(session).unwrap();
+            assert!(timeout_ms == 0 || granted_ms == timeout_ms);
+            assert!(timeout_ms != 0 || lease.ttl_s == before.ttl_s);
+            assert_eq!((lease.ttl_s, lease.granted_at), (granted_ms.div_ceil(1000), self.machine.state.applied()));
         }
     }
 
