@@ -97,7 +97,7 @@ impl ZookeeperFace {
     #[must_use]
     pub fn on(outside: Arc<dyn Outside>, coordinator: Arc<dyn Coordinator>, config: FaceConfig) -> ZookeeperFace {
         let sessions = Arc::new(Sessions::new(Arc::clone(&coordinator), Arc::clone(&outside)));
-        let watches = Arc::new(Watches::new(&*coordinator));
+        let watches = Arc::new(Watches::new(&*coordinator, Arc::clone(&outside)));
         let (counts, clients) = (figures::Counts::default(), figures::Clients::default());
         let (reconfiguring, read_only) = (tokio::sync::Mutex::new(()), read_only::ReadOnly::new(Arc::clone(&outside)));
         let face = Face { coordinator, config, outside, sessions, watches, counts, clients, reconfiguring, read_only };

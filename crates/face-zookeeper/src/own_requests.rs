@@ -61,7 +61,9 @@ impl Connection {
 
     /// A true barrier: what was acknowledged anywhere before is seen by whatever this client asks next.
     async fn sync(&self, xid: i32, reply: Reply) -> Result<(), Ended> {
-        let (at, _) = self.look(Vec::new(), Consistency::Linearizable).await?;
+        let local = tidelock_model::planted!(SyncWithoutBarrier);
+        let consistency = if local { Consistency::Local } else { Consistency::Linearizable };
+        let (at, _) = self.look(Vec::new(), consistency).await?;
         self.face.watches.told_up_to(at).await;
         self.outbox.outcome(xid, at, &reply);
         Ok(())
@@ -195,6 +197,7 @@ impl Had {
             (Had::Nothing, None) => None,
             (Had::Nothing, Some(_)) => Some(EventKind::NodeCreated),
             (Had::Data | Had::Children, None) => Some(EventKind::NodeDeleted),
+            _ if tidelock_model::planted!(WatchLostWhileAway) => None,
             (Had::Data, Some(stat)) => (stat.modified > seen).then_some(EventKind::NodeDataChanged),
             (Had::Children, Some(stat)) => (stat.children_modified > seen).then_some(EventKind::NodeChildrenChanged),
         }

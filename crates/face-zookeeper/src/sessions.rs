@@ -49,7 +49,7 @@ impl Held {
     /// Whether the session may soon be over without this node hearing of it.
     fn is_in_doubt(&self, now: Duration) -> bool {
         let renewed = *self.renewed.lock().unwrap_or_else(PoisonError::into_inner);
-        now.saturating_sub(renewed) > self.timeout * 2 / 3
+        now.saturating_sub(renewed) > self.timeout * 2 / 3 && !tidelock_model::planted!(DoubtfulSessionServed)
     }
 }
 
@@ -98,6 +98,10 @@ impl Sessions {
         // First of all it must not run out meanwhile.
         match self.coordinator.keep_alive(Caller::Internal, session).await {
             Ok(Some(_)) => {
+                let timeout_ms = milliseconds(timeout);
+                self.propose(ZnodeCommand::AttachSession { session, timeout_ms }).await
+            }
+            Ok(None) if tidelock_model::planted!(ClosedSessionLetIn) => {
                 let timeout_ms = milliseconds(timeout);
                 self.propose(ZnodeCommand::AttachSession { session, timeout_ms }).await
             }
@@ -212,6 +216,9 @@ impl Sessions {
 
     async fn renew_together(&self, heard: Vec<(LeaseId, Held)>, patience: Duration) {
         let asked = self.outside.now();
+        if tidelock_model::planted!(SessionRenewedHereOnly) {
+            return;
+        }
         let sessions = heard.iter().map(|(session, _)| *session).collect();
         let renewing = self.coordinator.renew_leases(Caller::Internal, sessions);
         // `None`: nobody knows.

@@ -260,7 +260,7 @@ impl WatchTable {
             {
                 connected.outbox.event(news.at, news.event, news.path);
             }
-            if kind.is_once() {
+            if kind.is_once() && !tidelock_model::planted!(OneShotWatchStays) {
                 watch.armed = false;
                 if watch.pending.is_none() {
                     spent.push((*connection, *kind));

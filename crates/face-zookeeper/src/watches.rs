@@ -12,12 +12,14 @@ mod replay;
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use tidelock_coordinator::{Coordinator, Subscription, WatchNotice, WatchRequest, WatcherId};
 use tidelock_model::{Caller, Event, Key, KeyRange, LeaseId, Revision, Space, ZnodeChange, ZnodeEvent, znode_changes};
 use tokio::sync::Notify;
 
 use crate::outbox::{Outbox, Overtaken};
+use crate::outside::Outside;
 use crate::watch_table::{Change, ConnectionId, WatchKind, WatchTable};
 use crate::wire::{EventKind, Reply};
 
@@ -25,6 +27,8 @@ use replay::HeldBack;
 pub(crate) use replay::{Replay, Unfinished};
 
 const WATCHER: WatcherId = WatcherId(1);
+/// How long to wait before a node that is behind is asked again how far it is.
+const ASK_AGAIN: Duration = Duration::from_millis(5);
 
 /// A watch that a read asks for.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -55,6 +59,7 @@ pub(crate) struct Watches {
     subscription: Mutex<Arc<dyn Subscription>>,
     /// `told` moved, or was confirmed.
     moved: Notify,
+    outside: Arc<dyn Outside>,
 }
 
 struct Inner {
@@ -66,10 +71,13 @@ struct Inner {
 }
 
 impl Watches {
-    pub(crate) fn new(coordinator: &dyn Coordinator) -> Watches {
+    pub(crate) fn new(coordinator: &dyn Coordinator, outside: Arc<dyn Outside>) -> Watches {
+        Watches::over(coordinator.subscribe(), outside)
+    }
+
+    fn over(subscription: Arc<dyn Subscription>, outside: Arc<dyn Outside>) -> Watches {
         let inner = Inner { table: WatchTable::default(), told: Revision::default(), held_back: HashMap::new() };
-        let subscription = Mutex::new(coordinator.subscribe());
-        Watches { inner: Mutex::new(inner), subscription, moved: Notify::new() }
+        Watches { inner: Mutex::new(inner), subscription: Mutex::new(subscription), moved: Notify::new(), outside }
     }
 
     /// Follows the store until the node stops. One task runs this.
@@ -120,15 +128,21 @@ impl Watches {
 
     /// Waits until every change up to `at` was told.
     pub(crate) async fn told_up_to(&self, at: Revision) {
+        let mut ask_at = self.outside.now();
         loop {
             let mut moved = std::pin::pin!(self.moved.notified());
             moved.as_mut().enable();
             if self.lock().told >= at {
                 return;
             }
-            // Changes of other keyspaces move the revision too, and nobody tells us of those unasked.
-            self.subscription.lock().unwrap_or_else(PoisonError::into_inner).request_progress();
-            moved.await;
+            // Changes of other keyspaces move the revision too, and nobody tells us of those unasked. A node that is
+            // not there yet answers at once and in vain, so it is not asked again before it had time to move.
+            let now = self.outside.now();
+            if now >= ask_at {
+                ask_at = now + ASK_AGAIN;
+                self.subscription.lock().unwrap_or_else(PoisonError::into_inner).request_progress();
+            }
+            self.outside.within(ASK_AGAIN, moved).await;
         }
     }
 
@@ -231,4 +245,55 @@ fn tell(table: &mut WatchTable, at: Revision, ZnodeChange { event, rights, paren
         ZnodeEvent::SessionTaken { .. } | ZnodeEvent::SessionEnded(_) => return,
     };
     table.tell(at, change, path, rights, parent_rights);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::outside::ThisMachine;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use tidelock_coordinator::Answering;
+
+    #[derive(Default)]
+    struct Asked(AtomicUsize);
+
+    impl Subscription for Asked {
+        fn open(&self, _: WatchRequest) {}
+        fn close(&self, _: WatcherId) {}
+        fn request_progress(&self) {
+            self.0.fetch_add(1, Ordering::Relaxed);
+        }
+        fn next(&self) -> Answering<'_, Option<WatchNotice>> {
+            Box::pin(std::future::pending())
+        }
+    }
+
+    struct Nobody;
+
+    impl SessionNews for Nobody {
+        fn ended(&self, _: LeaseId) {}
+        fn taken_over(&self, _: LeaseId, _: u64) {}
+    }
+
+    /// A client that says to have seen the future must not keep a core busy while it is made to wait.
+    #[tokio::test]
+    async fn a_node_that_is_behind_is_not_asked_all_the_time_how_far_it_is() {
+        let asked = Arc::new(Asked::default());
+        let watches = Watches::over(asked.clone(), Arc::new(ThisMachine::default()));
+        let answering = async {
+            loop {
+                watches.take(WatchNotice::Progress { revision: Revision(5) }, &Nobody);
+                tokio::task::yield_now().await;
+            }
+        };
+        let waiting = async {
+            tokio::select! {
+                () = watches.told_up_to(Revision(6)) => panic!("nobody told it"),
+                () = answering => {}
+            }
+        };
+        assert!(tokio::time::timeout(ASK_AGAIN * 10, waiting).await.is_err());
+        let times = asked.0.load(Ordering::Relaxed);
+        assert!((1..=20).contains(&times), "{times}");
+    }
 }

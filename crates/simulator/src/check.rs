@@ -38,17 +38,27 @@ mod replay;
 mod resurrection;
 mod revision;
 mod rights;
+mod session_end;
+mod session_final;
+mod session_kept;
+mod session_order;
 mod stale_read;
 #[cfg(test)]
 mod testing;
 mod told_watch;
 mod transfers;
+mod tree;
 mod watch_bookmark;
 mod watch_ends;
 mod watch_gapless;
+mod watch_once;
 mod watch_order;
 mod watch_previous;
+#[cfg(test)]
+mod znode_maker;
+mod znode_writes;
 
+pub(crate) use leases::session_ids;
 pub use prepared::Prepared;
 
 /// Violations one checker reports at most: the first few tell, the rest are only counted.
@@ -117,6 +127,12 @@ pub const CHECKERS: &[Checker] = &[
     Checker { invariants: "M1", name: "members", check: members::check },
     Checker { invariants: "H9 K1 K2 K4", name: "locks", check: locks::check },
     Checker { invariants: "A1", name: "rights", check: rights::check },
+    Checker { invariants: "S1 H11", name: "session_end", check: session_end::check },
+    Checker { invariants: "S2 H11", name: "session_final", check: session_final::check },
+    Checker { invariants: "S3 L1 L2", name: "session_kept", check: session_kept::check },
+    Checker { invariants: "S4", name: "session_order", check: session_order::check },
+    Checker { invariants: "S5", name: "watch_once", check: watch_once::check },
+    Checker { invariants: "R2 R3 R4 R6 S4", name: "znode_writes", check: znode_writes::check },
     Checker { invariants: "liveness", name: "healed", check: healed::check },
 ];
 

@@ -13,6 +13,7 @@ mod handling;
 mod recorder;
 mod watching;
 mod wire;
+mod zookeeper;
 
 #[cfg(test)]
 pub(crate) mod test_double;
@@ -35,6 +36,7 @@ use crate::random::Random;
 
 pub use recorder::Recorder;
 pub use watching::{Habits, WatchSpec, Watched};
+pub use zookeeper::{Connected, Connection, News, Ticket};
 
 /// How often, in thousandths, a client goes to another node for no reason.
 const MOVE_PERMILLE: u64 = 20;

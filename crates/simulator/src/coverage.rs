@@ -117,6 +117,22 @@ paths! {
     WRITE_DENIED = "path: write refused for lack of rights", 200;
     /// A watcher was ended because its user lost the right.
     WATCHER_REVOKED = "path: watcher ended for lack of rights", 20;
+    /// A session of ZooKeeper's went on at another connection.
+    SESSION_REATTACHED = "path: session went on at another connection", 300;
+    /// A client that wanted to go on was told that its session is over.
+    SESSION_OVER = "path: client told that its session is over", 50;
+    /// A session was closed by its client.
+    SESSION_CLOSED = "path: session closed", 100;
+    /// A session of ZooKeeper's ran out.
+    SESSION_EXPIRED = "path: session expired", 200;
+    /// A session that ended had ephemeral znodes.
+    EPHEMERALS_WENT = "path: ephemeral znodes went with their session", 100;
+    /// A watch on a znode fired.
+    ZNODE_WATCH_FIRED = "path: watch on a znode fired", 1_000;
+    /// A watch fired for a change that came while its client was away.
+    ZNODE_WATCH_CAUGHT_UP = "path: watch fired for what its client missed", 50;
+    /// A request about a znode was refused because it is too large.
+    OVERSIZED_REFUSED = "path: oversized request of a znode refused", 20;
     /// The members changed.
     MEMBERSHIP_CHANGED = "path: membership change", 200;
     /// A learner became a voter.

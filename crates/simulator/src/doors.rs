@@ -6,6 +6,9 @@
 //!   connection is gone and not what became of the call. What had reached the node may still be done.
 //! - A call that came in through a door never goes on at a later life of the node.
 //!
+//! A node's ZooKeeper face lives behind the same doors; what it does beside its connections goes on in a room of its
+//! own, which stands still and ends with the node and never minds whether clients can reach it.
+//!
 //! Not here: what is asked (`client`), and who breaks doors when (the world).
 
 use std::cell::{Cell, RefCell};
@@ -17,6 +20,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
 use tidelock_coordinator::Coordinator;
+use tidelock_face_zookeeper::ZookeeperFace;
 use tidelock_model::NodeId;
 
 /// The connection to the node is gone; what was asked may or may not have happened.
@@ -106,6 +110,12 @@ struct Gate {
     paused: Rc<Cell<bool>>,
     blocked: bool,
     door: Rc<Door>,
+    zookeeper: Option<Zookeeper>,
+}
+
+struct Zookeeper {
+    face: ZookeeperFace,
+    room: Rc<Door>,
 }
 
 /// The doors of all nodes. Clones are the same doors.
@@ -124,7 +134,25 @@ impl Doors {
         self.close(node);
         let paused = Rc::new(Cell::new(false));
         let door = Door::new(node, coordinator.clone(), paused.clone());
-        self.0.borrow_mut().insert(node, Gate { coordinator, paused, blocked: false, door });
+        self.0.borrow_mut().insert(node, Gate { coordinator, paused, blocked: false, door, zookeeper: None });
+    }
+
+    /// A node that started serves ZooKeeper's clients, too. Gives where to do what that needs beside connections.
+    #[must_use]
+    pub fn open_zookeeper(&self, node: NodeId, face: ZookeeperFace) -> Option<Rc<Door>> {
+        let mut gates = self.0.borrow_mut();
+        let gate = gates.get_mut(&node)?;
+        let room = Door::new(node, gate.coordinator.clone(), gate.paused.clone());
+        gate.zookeeper = Some(Zookeeper { face, room: room.clone() });
+        Some(room)
+    }
+
+    /// A connection to a node's ZooKeeper face; `None`: it has none or cannot be reached.
+    #[must_use]
+    pub fn zookeeper(&self, node: NodeId) -> Option<(Rc<Door>, ZookeeperFace)> {
+        let gates = self.0.borrow();
+        let gate = gates.get(&node).filter(|gate| !gate.blocked)?;
+        Some((gate.door.clone(), gate.zookeeper.as_ref()?.face.clone()))
     }
 
     /// A node crashed or stopped: everything pending at it breaks.
@@ -132,6 +160,7 @@ impl Doors {
         let gate = self.0.borrow_mut().remove(&node);
         if let Some(gate) = gate {
             gate.door.break_down();
+            gate.zookeeper.iter().for_each(|zookeeper| zookeeper.room.break_down());
         }
     }
 
@@ -144,12 +173,13 @@ impl Doors {
 
     /// A paused node goes on.
     pub fn resume(&self, node: NodeId) {
-        let door = self.0.borrow().get(&node).map(|gate| {
+        let doors = self.0.borrow().get(&node).map(|gate| {
             gate.paused.set(false);
-            gate.door.clone()
+            (gate.door.clone(), gate.zookeeper.as_ref().map(|zookeeper| zookeeper.room.clone()))
         });
-        if let Some(door) = door {
+        if let Some((door, room)) = doors {
             door.wake_all();
+            room.iter().for_each(|room| room.wake_all());
         }
     }
 

@@ -16,6 +16,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::future::Future;
 use std::pin::Pin;
 use std::rc::Rc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Wake, Waker};
 
@@ -158,15 +159,22 @@ impl Executor {
     }
 }
 
-/// Virtual time, and those who wait for it. Clones are the same clock.
+/// Virtual time, and those who wait for it. Clones are the same clock. It may be handed to what could run in
+/// threads, as far as the compiler knows, hence the lock.
 #[derive(Clone, Default)]
-pub struct Clock(Rc<Timers>);
+pub struct Clock(Arc<Timers>);
 
 #[derive(Default)]
 struct Timers {
-    now: Cell<Micros>,
-    sequence: Cell<u64>,
-    waiting: RefCell<BTreeMap<(Micros, u64), Waker>>,
+    now: AtomicU64,
+    sequence: AtomicU64,
+    waiting: Mutex<BTreeMap<(Micros, u64), Waker>>,
+}
+
+impl Timers {
+    fn waiting(&self) -> MutexGuard<'_, BTreeMap<(Micros, u64), Waker>> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 impl Clock {
@@ -179,14 +187,13 @@ impl Clock {
     /// The time.
     #[must_use]
     pub fn now(&self) -> Micros {
-        self.0.now.get()
+        self.0.now.load(Ordering::Relaxed)
     }
 
     /// Waits so long. At least a microsecond, so that nobody can wait in a loop without time passing.
     #[must_use]
     pub fn sleep(&self, time: Micros) -> Sleep {
-        let sequence = self.0.sequence.get();
-        self.0.sequence.set(sequence + 1);
+        let sequence = self.0.sequence.fetch_add(1, Ordering::Relaxed);
         Sleep { clock: self.clone(), due: (self.now() + time.max(1), sequence) }
     }
 
@@ -202,18 +209,18 @@ impl Clock {
     /// When the next one who waits is due.
     #[must_use]
     pub fn next_due(&self) -> Option<Micros> {
-        self.0.waiting.borrow().first_key_value().map(|((due, _), _)| *due)
+        self.0.waiting().first_key_value().map(|((due, _), _)| *due)
     }
 
     /// Moves time on and wakes those who are due by then, earliest first, and those of one moment in the
     /// order in which they began to wait. Time that is past already stays.
     pub fn advance_to(&self, time: Micros) {
-        self.0.now.set(self.now().max(time));
+        self.0.now.fetch_max(time, Ordering::Relaxed);
         loop {
-            let mut waiting = self.0.waiting.borrow_mut();
+            let mut waiting = self.0.waiting();
             let Some(first) = waiting.first_entry().filter(|first| first.key().0 <= self.now()) else { return };
             let waker = first.remove();
-            // Not while the timers are borrowed: waking may drop a sleep.
+            // Not while the timers are locked: waking may drop a sleep.
             drop(waiting);
             waker.wake();
         }
@@ -233,14 +240,14 @@ impl Future for Sleep {
         if self.clock.now() >= self.due.0 {
             return Poll::Ready(());
         }
-        self.clock.0.waiting.borrow_mut().insert(self.due, context.waker().clone());
+        self.clock.0.waiting().insert(self.due, context.waker().clone());
         Poll::Pending
     }
 }
 
 impl Drop for Sleep {
     fn drop(&mut self) {
-        self.clock.0.waiting.borrow_mut().remove(&self.due);
+        self.clock.0.waiting().remove(&self.due);
     }
 }
 

@@ -5,10 +5,14 @@
 //! Keys and values are text, and every value written in a run is written only once: a value found
 //! somewhere names the request that wrote it.
 
+mod znodes;
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use tidelock_model::{Auth, LogIndex, NodeId, Revision, Term};
+
+pub use znodes::{Greeted, Step, TreeChange, Znode, ZnodeLog};
 
 /// Virtual time since the run began, in microseconds.
 pub type Micros = u64;
@@ -30,6 +34,8 @@ pub struct History {
     pub operations: Vec<Operation>,
     /// What clients watched, in the order of opening.
     pub watches: Vec<WatchLog>,
+    /// Connections of ZooKeeper's clients, in the order of the attempts.
+    pub znodes: Vec<ZnodeLog>,
     /// What really changed in the store, revision by revision, as seen inside the nodes.
     pub ledger: Ledger,
     /// Other things seen inside the nodes, in order.
@@ -312,8 +318,11 @@ pub struct WatchEvent {
 /// What really changed, revision by revision. Written from the state of whichever node got there first.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Ledger {
-    /// The changes of each revision, in order; a key may change more than once.
+    /// The changes of each revision, in order; a key may change more than once. Empty for those that changed
+    /// nothing but the tree of znodes.
     pub changes: BTreeMap<i64, Vec<Change>>,
+    /// The changes of the tree of znodes. What ends at once, leases and sessions, may change both.
+    pub tree: BTreeMap<i64, Vec<TreeChange>>,
 }
 
 /// One change to one key.
@@ -400,6 +409,16 @@ pub enum Observation {
         node: NodeId,
         /// Why, for people.
         why: String,
+    },
+    /// A node does nothing any more until it resumes or stops.
+    Paused {
+        /// Who.
+        node: NodeId,
+    },
+    /// A node that was paused goes on.
+    Resumed {
+        /// Who.
+        node: NodeId,
     },
     /// A node's members changed: who may vote, as it sees it.
     Members {

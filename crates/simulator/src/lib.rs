@@ -1,6 +1,6 @@
 //! A whole cluster in one thread, with every choice drawn from one seed.
 //!
-//! The nodes are the production code: the etcd face's translation, the coordinator, the three workers, the
+//! The nodes are the production code: the etcd face's translation, the ZooKeeper face, the coordinator, the three workers, the
 //! replica, the state and the journal. Simulated are the machines around them: clocks, network, disks, and the
 //! moments at which anything happens. `world` is where to begin; a request's way: `client` -> `doors` -> the
 //! node -> `world` carries what the node sends -> other nodes -> back. What happened is a `history`, judged by
@@ -24,3 +24,4 @@ mod tap;
 pub mod trace;
 pub mod workload;
 pub mod world;
+mod zookeeper;

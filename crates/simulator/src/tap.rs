@@ -5,12 +5,12 @@
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use tidelock_model::{Auth, Event, LogIndex, Members, NodeId, Revision};
+use tidelock_model::{Auth, Event, LogIndex, Members, NodeId, Revision, Space, ZnodeEvent, znode_path};
 use tidelock_replica::Observer;
 use tidelock_state::{Effects, LeaseChange, State};
 
 use crate::client::Recorder;
-use crate::history::{Change, Kv, Observation};
+use crate::history::{Change, Kv, Observation, TreeChange, Znode};
 
 /// One entry, or one snapshot, as a node carried it out.
 pub(crate) struct Seen {
@@ -134,22 +134,70 @@ impl Scribe {
             let revision = first.record.meta().modified;
             let count = rest.iter().take_while(|event| event.record.meta().modified == revision).count();
             let (same, after) = rest.split_at(count);
-            let changes: Vec<Change> = same.iter().map(change).collect();
+            let (tree, others): (Vec<&Event>, Vec<&Event>) = same.iter().partition(|event| is_of_the_tree(event));
+            let changes: Vec<Change> = others.into_iter().map(change).collect();
+            let tree: Vec<TreeChange> = tree.into_iter().map(tree_change).collect();
             let number = i64::try_from(revision.0).unwrap_or(i64::MAX);
-            let differs = self.recorder.with(|history| match history.ledger.changes.get(&number) {
-                Some(known) if *known != changes => Some(format!("{known:?}")),
-                Some(_) => None,
-                None => {
-                    history.ledger.changes.insert(number, changes.clone());
-                    None
+            let differs = self.recorder.with(|history| {
+                let known_tree = history.ledger.tree.get(&number).map_or(&[][..], Vec::as_slice);
+                match history.ledger.changes.get(&number) {
+                    Some(known) if *known != changes => Some(format!("{known:?}")),
+                    Some(_) if known_tree != tree => Some(format!("{known_tree:?}")),
+                    Some(_) => None,
+                    None => {
+                        history.ledger.changes.insert(number, changes.clone());
+                        if !tree.is_empty() {
+                            history.ledger.tree.insert(number, tree.clone());
+                        }
+                        None
+                    }
                 }
             });
             if let Some(known) = differs {
-                return Err(format!("node {node} changed {changes:?} at revision {number}, others {known}"));
+                return Err(format!("node {node} changed {changes:?} {tree:?} at revision {number}, others {known}"));
             }
             rest = after;
         }
         Ok(())
+    }
+}
+
+fn is_of_the_tree(event: &Event) -> bool {
+    event.key.space_byte() == Some(Space::Tree as u8)
+}
+
+/// Bytes of a znode's value in front of its data: kind, two times, and a third if there is a time to live.
+const BEFORE_DATA: usize = 1 + 2 * TIME;
+const TIME: usize = 6;
+/// The kinds that go by themselves, in the low bits of the first byte.
+const KIND_MASK: u8 = 3;
+const WITH_TTL: u8 = 2;
+
+fn tree_change(event: &Event) -> TreeChange {
+    let (meta, value) = (event.record.meta(), event.record.value());
+    let signed = |number: u64| i64::try_from(number).unwrap_or(i64::MAX);
+    if let Some(path) = znode_path(&event.key) {
+        let kind = value.first().map_or(0, |first| first & KIND_MASK);
+        let before = BEFORE_DATA + if kind == WITH_TTL { TIME } else { 0 };
+        let became = (!event.record.is_tombstone()).then(|| Znode {
+            data: String::from_utf8_lossy(value.get(before..).unwrap_or_default()).into_owned(),
+            owner: meta.lease.0,
+            goes_by_itself: kind != 0,
+            created: signed(meta.created.0),
+            modified: signed(meta.modified.0),
+            version: signed(meta.version),
+        });
+        return TreeChange::Znode { path, became };
+    }
+    match ZnodeEvent::of(event) {
+        Some(ZnodeEvent::SessionTaken { session, generation }) => {
+            TreeChange::Session { id: session.0, generation: Some(generation) }
+        }
+        Some(ZnodeEvent::SessionEnded(session)) => TreeChange::Session { id: session.0, generation: None },
+        _ => TreeChange::Aside {
+            name: event.key.name().to_vec(),
+            became: (!event.record.is_tombstone()).then(|| value.to_vec()),
+        },
     }
 }
 

@@ -19,6 +19,7 @@
 //! | `lock/<n>/<id>`  | unique text, owned by lease `<id>` (in hexadecimal), which waits in the line or holds the lock |
 //! | `guarded/<n>`    | `<token>#<unique>`; written by the holder of lock `<n>` alone, the token is when its place was made |
 //! | `auth/<n>/<k>`   | unique text, written by users                                        |
+//! | a znode          | unique text; which there are is told in `znodes/requests.rs`         |
 
 mod auth;
 mod bulk;
@@ -32,6 +33,7 @@ mod sessions;
 mod transactions;
 mod upkeep;
 mod watches;
+mod znodes;
 
 #[cfg(test)]
 mod tests;
@@ -72,6 +74,7 @@ pub const ALL: &[Workload] = &[
     Workload { name: "members", clients_max: 1, start: members::start },
     Workload { name: "locks", clients_max: 6, start: locks::start },
     Workload { name: "auth", clients_max: 6, start: auth::start },
+    Workload { name: "znodes", clients_max: 6, start: znodes::start },
 ];
 
 /// Shortest and longest time a client waits for an answer; some are more patient than the nodes are.

@@ -34,6 +34,7 @@ use crate::random::Random;
 use crate::tap::Scribe;
 use crate::trace::{Lines, Trace};
 use crate::workload::{Order, Setup};
+use crate::zookeeper::{self, SimulatedOutside};
 
 use connections::Transfer;
 pub use ending::Outcome;
@@ -296,11 +297,21 @@ impl World {
         }
         self.recorder.observe(Observation::Started { node, boot });
         let Some(life) = self.machines.get(&node).and_then(|machine| machine.life.as_ref()) else { return };
-        self.doors.open(node, life.workers.coordinator.clone());
+        let coordinator = life.workers.coordinator.clone();
+        self.doors.open(node, coordinator.clone());
+        if self.has_znodes() {
+            let outside = SimulatedOutside::new(self.clock.clone(), self.plan.seed, boot);
+            zookeeper::start(&self.doors, node, coordinator, outside, &self.executor.spawner());
+        }
         for worker in Worker::ALL {
             self.wake(node, worker, 1);
         }
         self.look_after(node);
+    }
+
+    /// Whether ZooKeeper's clients take part.
+    fn has_znodes(&self) -> bool {
+        self.plan.workloads.iter().any(|(name, _)| *name == "znodes")
     }
 
     /// Has a worker take its turn after at most `wait`.

@@ -8,10 +8,11 @@
 use tidelock_simulator::arguments;
 use tidelock_simulator::campaign::{replay_command, run_seed};
 
-/// Seed, options, what was wrong.
+/// Seed, options, what was wrong. A workload that came later is left out where a seed happens to draw it, so that the
+/// run is still the one that failed.
 const PINNED: &[(u64, &str, &str)] = &[
     (2, "", "a lease ended a part of a heartbeat early (bug 23)"),
-    (4, "", "the same, with one kind of fault"),
+    (4, "--drop-workloads znodes", "the same, with one kind of fault"),
     (9, "", "the same, without any fault"),
     (10, "", "a node took the words of a peer's removal for its own (bug 24)"),
     (1_092, "", "a leader removed itself, and the other of two members waited for its vote for ever (bug 25)"),
@@ -21,7 +22,11 @@ const PINNED: &[(u64, &str, &str)] = &[
     (5_077, "", "an expiry that got lost was proposed again too late (bug 28)"),
     (5_310, "", "the same"),
     (97, "", "a joint change was told as done before the cluster had left it (bug 29)"),
-    (300_826, "", "judged before the end of a lease, decided in the last moment, had reached everybody"),
+    (
+        300_826,
+        "--drop-workloads znodes",
+        "judged before the end of a lease, decided in the last moment, had reached everybody",
+    ),
     (2_640_194_793, "", "the last of two members forgot that the other was removed, and waited for its vote (bug 33)"),
     (700_652, "", "an answer to a node's earlier life was taken for one to its next (bug 34)"),
     (900_171, "", "a founder lost its disk before the cluster was founded, which nobody promised to survive"),

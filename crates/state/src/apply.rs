@@ -241,6 +241,11 @@ impl State {
         if tidelock_model::planted!(LeaseEndLeavesAKey) {
             keys.pop();
         }
+        if tidelock_model::planted!(SessionEndLeavesAnEphemeral)
+            && let Some(place) = keys.iter().rposition(|key| tidelock_model::znode_path(key).is_some())
+        {
+            keys.remove(place);
+        }
         let mut revising = Revising::new(self, &mut effects.events);
         let mut gone = Vec::with_capacity(keys.len());
         for key in &keys {

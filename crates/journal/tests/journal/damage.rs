@@ -219,7 +219,7 @@ fn a_sector_duplicated_over_another_is_refused_or_harmless() {
 /// A log with a hole that starts anyway loses acknowledged writes in silence (H12). Every missing file
 /// must be noticed, the newest one above all, since nothing comes after it that could miss it.
 #[test]
-fn any_missing_segment_is_refused() {
+fn h12_any_missing_segment_is_refused() {
     let driver = {
         let mut driver = Driver::new();
         driver.open().unwrap();

@@ -114,7 +114,9 @@ impl<'a> Claims<'a> {
             })
             .collect();
         let unclaimed = history.ledger.changes.iter().filter(|(revision, changes)| {
-            !self.by_revision.contains_key(revision) && changes.iter().all(|change| change.became.is_none())
+            !self.by_revision.contains_key(revision)
+                && !changes.is_empty()
+                && changes.iter().all(|change| change.became.is_none())
         });
         let revisions: Vec<i64> = unclaimed.map(|(revision, _)| *revision).take(MATCHED_MAX).collect();
         let fits = |revision: i64, candidate: usize| {

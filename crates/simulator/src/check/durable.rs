@@ -58,7 +58,8 @@ fn check_last_reached(prepared: &Prepared<'_>, acknowledged: i64, findings: &mut
 
 fn check_nothing_is_invented(prepared: &Prepared<'_>, findings: &mut Findings) {
     for (revision, changes) in &prepared.history.ledger.changes {
-        if prepared.claims.of(*revision).is_some() {
+        let is_of_the_tree = changes.is_empty() && prepared.history.ledger.tree.contains_key(revision);
+        if is_of_the_tree || prepared.claims.of(*revision).is_some() {
             continue;
         }
         let value = changes.iter().find_map(|change| change.became.as_ref()).map(|kv| kv.value.as_str());

@@ -1,9 +1,9 @@
 //! What is known of every lease of a run. Ids are unique in a run, so a lease is granted and ends at
 //! most once.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
-use crate::history::{Answer, Content, History, Micros, Observation, Operation, Request, Stamp, Told};
+use crate::history::{Answer, Content, History, Micros, Observation, Operation, Request, Stamp, Told, TreeChange};
 
 /// Microseconds in a second.
 pub(crate) const SECOND: Micros = 1_000_000;
@@ -20,7 +20,8 @@ pub(crate) struct Lease<'a> {
     pub(crate) revokes: Vec<&'a Operation>,
 }
 
-/// Every lease by its id.
+/// Every lease of etcd's clients by its id. Those of ZooKeeper's sessions are renewed in another way; see
+/// `session_kept`.
 pub(crate) fn leases(history: &History) -> BTreeMap<i64, Lease<'_>> {
     let mut leases: BTreeMap<i64, Lease<'_>> = BTreeMap::new();
     for operation in &history.operations {
@@ -31,8 +32,11 @@ pub(crate) fn leases(history: &History) -> BTreeMap<i64, Lease<'_>> {
             Request::Op(_) | Request::Txn { .. } | Request::Compact { .. } => {}
         }
     }
+    let sessions: BTreeSet<i64> = session_ids(history).collect();
     for (stamp, observation) in &history.observations {
         match observation {
+            Observation::LeaseGranted { lease, .. } | Observation::LeaseEnded { lease, .. }
+                if sessions.contains(lease) => {}
             Observation::LeaseGranted { lease, ttl_s } => {
                 leases.entry(*lease).or_default().granted.get_or_insert((*stamp, *ttl_s));
             }
@@ -44,6 +48,14 @@ pub(crate) fn leases(history: &History) -> BTreeMap<i64, Lease<'_>> {
         }
     }
     leases
+}
+
+/// The sessions of ZooKeeper's clients.
+pub(crate) fn session_ids(history: &History) -> impl Iterator<Item = i64> {
+    history.ledger.tree.values().flatten().filter_map(|change| match change {
+        TreeChange::Session { id, .. } => Some(*id),
+        _ => None,
+    })
 }
 
 /// What a request was answered, if it was, and when.

@@ -8,7 +8,8 @@ use super::horizon::Horizon;
 use super::leases::{Lease, leases};
 use super::replay::Replay;
 use super::told_watch::{ToldWatch, told_watches};
-use crate::history::{Answer, Asker, History, Notice, Observation, Operation, Stamp, Told};
+use super::tree::Tree;
+use crate::history::{Answer, Asker, History, Notice, Observation, Operation, Stamp, Step, Told};
 
 /// A history, ready to be judged.
 pub struct Prepared<'a> {
@@ -22,6 +23,9 @@ pub struct Prepared<'a> {
     pub(crate) leases: BTreeMap<i64, Lease<'a>>,
     pub(crate) claims: Claims<'a>,
     pub(crate) watches: Vec<ToldWatch<'a>>,
+    pub(crate) tree: Tree<'a>,
+    /// The highest zxid that any of ZooKeeper's clients had been told of.
+    pub(crate) told_znodes: Horizon,
 }
 
 impl<'a> Prepared<'a> {
@@ -39,7 +43,13 @@ impl<'a> Prepared<'a> {
         let leases = leases(history);
         let claims = Claims::new(history, &replay, &leases, &seen);
         let watches = told_watches(history, &replay);
-        Prepared { history, replay, told, seen, leases, claims, watches }
+        let zxids = history.znodes.iter().flat_map(|log| &log.steps).filter_map(|(stamp, step)| match step {
+            Step::Replied { zxid, .. } => Some((*stamp, *zxid)),
+            _ => None,
+        });
+        let told_znodes = Horizon::of_revisions(zxids.collect());
+        let tree = Tree::new(history);
+        Prepared { history, replay, told, seen, leases, claims, watches, tree, told_znodes }
     }
 
     /// Names a request, for messages.

@@ -6,7 +6,9 @@ use std::rc::Rc;
 use tidelock_model::NodeId;
 
 use crate::executor::Clock;
-use crate::history::{Asker, History, Notice, Observation, Operation, Request, Stamp, Told, WatchLog};
+use crate::history::{
+    Asker, Greeted, History, Notice, Observation, Operation, Request, Stamp, Step, Told, WatchLog, ZnodeLog,
+};
 
 /// The history being written. Clones write the same one.
 #[derive(Clone)]
@@ -93,6 +95,34 @@ impl Recorder {
     pub(crate) fn watch_closed(&self, place: usize) {
         let stamp = self.stamp();
         self.with(|history| history.watches[place].closed = Some(stamp));
+    }
+
+    /// A client connects to a ZooKeeper face. Gives the place of its log.
+    pub(crate) fn znode_called(&self, log: ZnodeLog) -> usize {
+        self.with(|history| {
+            history.znodes.push(log);
+            history.znodes.len() - 1
+        })
+    }
+
+    /// It was told about its session.
+    pub(crate) fn znode_greeted(&self, place: usize, greeted: Greeted) {
+        let stamp = self.stamp();
+        self.with(|history| history.znodes[place].greeted = Some((stamp, greeted)));
+    }
+
+    /// Something went over the connection.
+    pub(crate) fn znode_step(&self, place: usize, step: Step) {
+        let stamp = self.stamp();
+        self.with(|history| history.znodes[place].steps.push((stamp, step)));
+    }
+
+    /// The connection is no more.
+    pub(crate) fn znode_closed(&self, place: usize) {
+        let stamp = self.stamp();
+        self.with(|history| {
+            history.znodes[place].closed.get_or_insert(stamp);
+        });
     }
 
     /// Watchers that are open now.

@@ -43,6 +43,7 @@ pub const WORKLOADS: &[(&str, u64, u64, u64)] = &[
     ("members", 250, 1, 1),
     ("locks", 200, 3, 5),
     ("auth", 200, 3, 6),
+    ("znodes", 250, 2, 5),
 ];
 
 /// The names of what a network does to frames, as they are counted.

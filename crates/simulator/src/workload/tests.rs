@@ -93,7 +93,8 @@ fn every_workload_works_at_a_sane_rate() {
         let answered = history.operations.iter().filter(mine).filter(|operation| succeeded(operation)).count();
         match workload.name {
             "watches" => assert!(history.watches.len() > 4, "{} watches", history.watches.len()),
-            "members" => assert_eq!(asked, 0),
+            // These ask in other ways, the last one of a face that is not there in these runs.
+            "members" | "znodes" => assert_eq!(asked, 0),
             name => {
                 assert!(answered >= 8, "{name}: {answered} of {asked}");
                 assert!(asked < 2 * 12 * (RUN / 1_000_000) as usize, "{name}: {asked}");

@@ -4,12 +4,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
+use tidelock_face_zookeeper::wire as znodes;
 use tidelock_model::NodeId;
 
 use super::{Event, World};
-use crate::check::{self, Violation, healed};
+use crate::check::{self, Violation, healed, session_ids};
 use crate::coverage;
-use crate::history::{History, Micros, Observation, Request, Told};
+use crate::history::{History, Micros, Observation, Request, Step, Told, TreeChange};
 use crate::machine::{Fate, Machine};
 use crate::plan::{MILLISECOND, Plan, SECOND};
 
@@ -169,9 +170,40 @@ impl World {
             _ => None,
         });
         let revoked: BTreeSet<i64> = revoked.collect();
+        let sessions: BTreeSet<i64> = session_ids(history).collect();
         for (_, observation) in &history.observations {
-            if let Observation::LeaseEnded { lease, .. } = observation {
+            if let Observation::LeaseEnded { lease, .. } = observation
+                && !sessions.contains(lease)
+            {
                 self.coverage.add(coverage::LEASE_EXPIRED, u64::from(!revoked.contains(lease)));
+            }
+        }
+        self.count_znodes(history);
+    }
+
+    fn count_znodes(&self, history: &History) {
+        let mut closed = BTreeSet::new();
+        for log in &history.znodes {
+            let mut restoring = false;
+            for (_, step) in &log.steps {
+                match step {
+                    Step::Asked { request: znodes::Request::CloseSession, .. } => {
+                        closed.extend(log.session().map(|(id, _)| id));
+                    }
+                    Step::Asked { request: znodes::Request::SetWatches { .. }, .. } => restoring = true,
+                    Step::Asked { .. } => {}
+                    Step::Replied { .. } => restoring = false,
+                    Step::Fired { .. } => {
+                        self.coverage.add(coverage::ZNODE_WATCH_CAUGHT_UP, u64::from(restoring));
+                    }
+                }
+            }
+        }
+        for changes in history.ledger.tree.values() {
+            for change in changes {
+                let TreeChange::Session { id, generation: None } = change else { continue };
+                self.coverage.add(coverage::SESSION_EXPIRED, u64::from(!closed.contains(id)));
+                self.coverage.add(coverage::EPHEMERALS_WENT, u64::from(changes.len() > 1));
             }
         }
     }
@@ -185,6 +217,20 @@ impl World {
             self.trace.event(operation.called.at, Some(operation.node), "asked", text.as_bytes(), || {
                 format!("client {}: {:?} -> {:?}", operation.client, operation.request, operation.result)
             });
+        }
+        for log in &history.znodes {
+            text.clear();
+            let _ = write!(text, "{:?} {:?}", log.greeted, log.closed);
+            self.trace.event(log.called.at, Some(log.node), "connected", text.as_bytes(), || {
+                let (client, wanted, seen) = (log.client, log.wanted, log.seen);
+                format!("client {client} with session {wanted:x} having seen {seen}: {text}")
+            });
+            for (stamp, step) in &log.steps {
+                let step = format!("{step:?}");
+                self.trace.event(stamp.at, Some(log.node), "spoke", step.as_bytes(), || {
+                    format!("client {}: {step}", log.client)
+                });
+            }
         }
     }
 }

@@ -9,7 +9,7 @@ use tidelock_model::NodeId;
 use super::connections::SILENCE;
 use super::{Event, World};
 use crate::coverage;
-use crate::history::Micros;
+use crate::history::{Micros, Observation};
 use crate::machine::{Fate, PowerCut, Worker};
 use crate::network::CutId;
 use crate::plan::{Fault, Keep, MILLISECOND, Shape, Target};
@@ -70,6 +70,7 @@ impl World {
             Fault::Pause { lasts, .. } => {
                 self.with(node, |machine| machine.paused = true);
                 self.doors.pause(node);
+                self.note_standing(Observation::Paused { node });
                 self.after(lasts, Event::Resume(node));
             }
             Fault::Wipe { down, .. } => self.wipe(node, down),
@@ -193,8 +194,16 @@ impl World {
     pub(super) fn resume(&mut self, node: NodeId) {
         self.with(node, |machine| machine.paused = false);
         self.doors.resume(node);
+        self.note_standing(Observation::Resumed { node });
         for worker in Worker::ALL {
             self.wake(node, worker, 1);
+        }
+    }
+
+    /// Whether a node stands still matters to the checks of sessions alone.
+    fn note_standing(&mut self, observation: Observation) {
+        if self.has_znodes() {
+            self.recorder.observe(observation);
         }
     }
 

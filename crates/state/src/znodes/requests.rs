@@ -122,7 +122,9 @@ impl Asking<'_> {
         let (parent_znode, parent_side) = self.find(parent, acl::CREATE)?;
         let mut path = create.path.clone();
         if create.sequential {
-            path.push_str(&format!("{:010}", parent_side.child_creates.cast_signed()));
+            let siblings = tidelock_model::planted!(NumberFromSiblings);
+            let number = if siblings { self.draft.children(parent) as u32 } else { parent_side.child_creates };
+            path.push_str(&format!("{:010}", number.cast_signed()));
         }
         paths::check(&path)?;
         if self.draft.node(&path).is_some() {

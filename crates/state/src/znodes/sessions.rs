@@ -66,6 +66,12 @@ impl State {
         timeout_ms: u32,
         effects: &mut Effects,
     ) -> Result<SessionAnswer, Refusal> {
+        if tidelock_model::planted!(ClosedSessionLetIn) && self.session(id).is_none() {
+            self.grant_lease(id, 4, effects)?;
+            let mut revising = Revising::new(self, &mut effects.events);
+            self.put_session(&mut revising, id, Session { timeout_ms: 4_000, generation: 0 });
+            revising.finish(self);
+        }
         let before = self.session(id).ok_or(Refusal::LeaseNotFound)?;
         let timeout_ms = if timeout_ms == 0 { before.timeout_ms } else { timeout_ms };
         let session = Session { timeout_ms, generation: before.generation + 1 };
