@@ -215,7 +215,6 @@ async fn greet(
     let timeout = wanted.clamp(face.config.session_timeout_min, face.config.session_timeout_max);
     // What the client has seen, it must not unsee. Waiting a moment beats sending it away.
     let seen = Revision(u64::try_from(request.last_zxid_seen).unwrap_or(0));
-    let seen = if tidelock_model::planted!(BehindNodeLetsIn) { Revision::default() } else { seen };
     let patience = (timeout / 6).min(Duration::from_secs(1));
     let caught_up = face.outside.within(patience, face.watches.told_up_to(seen)).await;
     caught_up.ok_or(NoSession::Unavailable)?;
@@ -421,9 +420,7 @@ impl Connection {
         };
         for (outcome, (xid, shape)) in outcomes.into_iter().zip(shapes) {
             let over = matches!(outcome.result, Err(ZnodeError::SessionExpired | ZnodeError::SessionMoved));
-            if !tidelock_model::planted!(EventAfterItsReply) {
-                self.face.watches.told_up_to(outcome.revision).await;
-            }
+            self.face.watches.told_up_to(outcome.revision).await;
             self.outbox.outcome(xid, outcome.revision, &write_reply(outcome.result, &shape));
             if over {
                 return Err(Ended);

@@ -160,16 +160,10 @@ inhabitants! {
     ClosedSessionLetIn = "closed-session-let-in",
     /// S3: packets are noted at the node that gets them, and the leader hears nothing of it.
     SessionRenewedHereOnly = "session-renewed-here-only",
-    /// S3: a node that cannot reach the leader goes on serving sessions that may be over.
-    DoubtfulSessionServed = "doubtful-session-served",
-    /// S4: a client is let in by a node that is behind what it has seen.
-    BehindNodeLetsIn = "behind-node-lets-in",
     /// S4: sync is answered with whatever the node has.
     SyncWithoutBarrier = "sync-without-barrier",
     /// S4: the number of a sequential znode is the number of its siblings, so it is given out twice.
     NumberFromSiblings = "number-from-siblings",
-    /// S5: a change is answered before the watches on what it changed have fired.
-    EventAfterItsReply = "event-after-its-reply",
     /// S5: what changed while a client was away fires no watch.
     WatchLostWhileAway = "watch-lost-while-away",
     /// S5: a one-shot watch stays after it fired.

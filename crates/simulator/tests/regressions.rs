@@ -30,6 +30,11 @@ const PINNED: &[(u64, &str, &str)] = &[
     (2_640_194_793, "", "the last of two members forgot that the other was removed, and waited for its vote (bug 33)"),
     (700_652, "", "an answer to a node's earlier life was taken for one to its next (bug 34)"),
     (900_171, "", "a founder lost its disk before the cluster was founded, which nobody promised to survive"),
+    (
+        3,
+        "--drop-workloads registers,transactions,lists,counters,leases,sessions,watches,bulk,upkeep,members,locks",
+        "switching users and roles on ended nobody's session, and told every client that came back that it had (bug 39)",
+    ),
     (100_626, "", "a removed leader that lingered was ended by an assertion of the engine (bug 30)"),
 ];
 

@@ -82,7 +82,11 @@ fn carry_out(auth: &mut Auth, command: AuthCommand) -> Result<bool, AuthRefusal>
             if !root.roles.contains(ROOT) {
                 return Err(AuthRefusal::NoRootRole);
             }
-            (auth.enabled, auth.token_secret) = (true, token_secret);
+            // Passwords of ZooKeeper's sessions may have been made with the one there is: it stays (S3).
+            if !auth.has_secret() {
+                auth.token_secret = token_secret;
+            }
+            auth.enabled = true;
             return Ok(true);
         }
         AuthCommand::DrawSecret { token_secret } => {
@@ -385,6 +389,16 @@ mod tests {
         machine.auth(grant("ann", "some")).unwrap();
         machine.auth(C::Enable { token_secret: [2; 32] }).unwrap();
         assert_eq!((machine.state.auth().revision, machine.state.auth().token_secret), (revision, SECRET));
+    }
+
+    /// S3: ZooKeeper's sessions are proved with the secret. A new one would tell every client that comes back that its
+    /// session is over, while its ephemerals stay.
+    #[test]
+    fn switching_checks_on_keeps_the_secret_that_was_drawn_before() {
+        let mut machine = guarded();
+        machine.auth(AuthCommand::Disable).unwrap();
+        machine.auth(AuthCommand::Enable { token_secret: [2; 32] }).unwrap();
+        assert_eq!(machine.state.auth().token_secret, SECRET);
     }
 
     fn name() -> impl Strategy<Value = String> {
