@@ -12,6 +12,8 @@ use crate::watch_table::WatchKind;
 use crate::watches::{Early, Replay, Unfinished, Wish};
 use crate::wire::{AddWatchMode, AuthId, ErrorCode, EventKind, RemovedWatch, Reply, Request, WatchedPaths};
 
+type Found = Result<ZnodeFound, ZnodeError>;
+
 impl Connection {
     pub(crate) async fn other(&mut self, xid: i32, request: Request) -> Result<(), Ended> {
         match request {
@@ -89,7 +91,7 @@ impl Connection {
         let reads: Vec<ZnodeRead> =
             once.iter().map(|(wish, _)| ZnodeRead::Glance(read_path(wish.path.clone()))).collect();
         loop {
-            let (at, found) = self.look(reads.clone(), Consistency::Local).await?;
+            let (at, found) = self.look_at_all(&reads).await?;
             let fired = once.iter().zip(&found).map(|((wish, had), found)| (wish, had.missed(found, seen)));
             match watches.restore(self.id, &self.outbox, at, (xid, &Reply::Empty), fired) {
                 Ok(()) => return Ok(()),
@@ -97,6 +99,13 @@ impl Connection {
                 Err(Early::Overtaken) => {}
             }
         }
+    }
+
+    /// What is at every one of these paths now. More than one look can hold is no list of a client's watches, and to
+    /// leave some out would be to lose them.
+    async fn look_at_all(&self, reads: &[ZnodeRead]) -> Result<(Revision, Vec<Found>), Ended> {
+        let (at, found) = self.look(reads.to_vec(), Consistency::Local).await?;
+        if found.len() < reads.len() { Err(Ended) } else { Ok((at, found)) }
     }
 
     /// The same, with everything told that happened meanwhile.
@@ -112,7 +121,7 @@ impl Connection {
         let mut replay = Replay::begin(&self.face.watches, self.id, &self.outbox, self.identities.clone(), wishes);
         replay.catch_up(&*self.face.coordinator, seen).await.map_err(|_| Ended)?;
         loop {
-            let (at, found) = self.look(reads.clone(), Consistency::Local).await?;
+            let (at, found) = self.look_at_all(&reads).await?;
             let (found_once, found_staying) = found.split_at(once.len().min(found.len()));
             let fired = once.iter().zip(found_once).map(|((wish, had), found)| (wish, had.missed(found, seen)));
             let exists = staying.iter().zip(found_staying).map(|(wish, found)| (wish, found.is_ok()));

@@ -9,7 +9,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use tidelock_coordinator::{ProposeError, ReadError, Renewed};
 use tidelock_journal::Disk;
-use tidelock_model::{HardState, NodeId, Term};
+use tidelock_model::{HardState, Member, MemberRole, NodeId, Term};
 use tidelock_replica::{CallFailure, Effects, Fatal, Input, Ready, RenewalReply, Replica, Reply, Task};
 
 use crate::acquaintances::{Acquaintances, OTHER_DISK};
@@ -134,13 +134,17 @@ impl<D: Disk + Clone + 'static, L: Links> ConsensusWorker<D, L> {
     }
 
     /// Tells the replica once every other founder has accepted this node's greeting, and so taken note of
-    /// its disk.
+    /// its disk. Voters do not wait for those who only learn: these wait for everybody, and so both know each other
+    /// before both can have a vote.
     fn introduce(&mut self) {
         if self.replica.is_introduced() {
             return;
         }
         let me = self.shared.identity.node;
-        let others = self.shared.identity.first_members.iter().filter(|member| member.id != me);
+        let founders = &self.shared.identity.first_members;
+        let learns = |member: &Member| member.role == MemberRole::Learner;
+        let i_learn = founders.iter().any(|member| member.id == me && learns(member));
+        let others = founders.iter().filter(|member| member.id != me && (i_learn || !learns(member)));
         let mut missing = Vec::new();
         for founder in others {
             let accepts = self.links.link_state(founder.id).is_some_and(|state| state.accepted);

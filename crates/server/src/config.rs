@@ -21,7 +21,7 @@ use tracing_subscriber::EnvFilter;
 
 use crate::admin_client::AdminUrl;
 use crate::failure::Failure;
-use crate::identity::Founder;
+use crate::identity::{Founder, even_number_of_voters};
 use crate::settings::Settings;
 
 pub(crate) use service::{LogOutput, Service};
@@ -231,12 +231,8 @@ fn worker_threads_default() -> usize {
 
 fn warnings(origin: &Origin, insecure: bool, tls: &Tls) -> Vec<String> {
     let mut warnings = tls.warnings.clone();
-    if let Origin::Founders(founders) = origin
-        && founders.len().is_multiple_of(2)
-    {
-        let (count, fewer) = (founders.len(), founders.len() - 1);
-        warnings
-            .push(format!("a cluster of {count} survives no more failures than one of {fewer}; use 1, 3 or 5 members"));
+    if let Origin::Founders(founders) = origin {
+        warnings.extend(even_number_of_voters(founders));
     }
     if insecure {
         warnings.push(
@@ -321,11 +317,7 @@ impl Checks {
                 founder.more_addresses.push(address.to_owned());
                 continue;
             }
-            founders.push(Founder {
-                name: name.to_owned(),
-                peer_address: address.to_owned(),
-                more_addresses: Vec::new(),
-            });
+            founders.push(Founder { name: name.to_owned(), peer_address: address.to_owned(), ..Founder::default() });
         }
         for founder in &mut founders {
             founder.sort_addresses();

@@ -18,6 +18,8 @@ pub(crate) struct Founder {
     pub(crate) peer_address: String,
     /// Further addresses of the same member.
     pub(crate) more_addresses: Vec<String>,
+    /// It does not vote, and nobody waits for it.
+    pub(crate) observes: bool,
 }
 
 impl Founder {
@@ -29,11 +31,11 @@ impl Founder {
     /// Brings its addresses into the one order that everybody computes ids from.
     pub(crate) fn sort_addresses(&mut self) {
         let mut all = std::mem::take(self);
-        let (name, mut addresses) = (std::mem::take(&mut all.name), all.addresses());
+        let (name, observes, mut addresses) = (std::mem::take(&mut all.name), all.observes, all.addresses());
         addresses.sort();
         let mut addresses = addresses.into_iter();
-        *self =
-            Founder { name, peer_address: addresses.next().unwrap_or_default(), more_addresses: addresses.collect() };
+        let peer_address = addresses.next().unwrap_or_default();
+        *self = Founder { name, peer_address, more_addresses: addresses.collect(), observes };
     }
 
     /// All its addresses.
@@ -58,6 +60,8 @@ impl Founding {
         for founder in &founders {
             list.extend([founder.name.as_str(), founder.peer_address.as_str()]);
             list.extend(founder.more_addresses.iter().map(String::as_str));
+            // Who takes somebody for a voter whom others take for an observer means another cluster.
+            list.extend(founder.observes.then_some("observes"));
         }
         let cluster = stable_id("cluster", &list);
         let member = |founder: &Founder| Member {
@@ -65,7 +69,7 @@ impl Founding {
             name: founder.name.clone(),
             peer_addresses: founder.clone().addresses(),
             client_urls: Vec::new(),
-            role: MemberRole::Voter,
+            role: if founder.observes { MemberRole::Learner } else { MemberRole::Voter },
             zookeeper: None,
         };
         Founding { cluster: ClusterId(cluster), members: founders.iter().map(member).collect() }
@@ -75,6 +79,13 @@ impl Founding {
     pub(crate) fn member(&self, name: &str) -> Option<&Member> {
         self.members.iter().find(|member| member.name == name)
     }
+}
+
+/// What to say about a number of voters that is no better than one fewer.
+pub(crate) fn even_number_of_voters(founders: &[Founder]) -> Option<String> {
+    let count = founders.iter().filter(|founder| !founder.observes).count();
+    let fewer = count.checked_sub(1).filter(|_| count.is_multiple_of(2))?;
+    Some(format!("a cluster of {count} survives no more failures than one of {fewer}; use 1, 3 or 5 members"))
 }
 
 /// A hash that is never zero, because zero means "nobody". Lengths are hashed too, so that no two
@@ -93,7 +104,7 @@ mod tests {
     use super::*;
 
     fn founder(name: &str, peer_address: &str) -> Founder {
-        Founder { name: name.into(), peer_address: peer_address.into(), more_addresses: Vec::new() }
+        Founder { name: name.into(), peer_address: peer_address.into(), more_addresses: Vec::new(), observes: false }
     }
 
     fn three() -> Vec<Founder> {

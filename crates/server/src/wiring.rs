@@ -152,7 +152,7 @@ fn bootstrap(
         (Origin::Founders(founders), _) => founders.clone(),
         (Origin::Alone, _) => {
             let (name, peer_address) = (config.name.clone(), addresses.peer_address.clone());
-            vec![Founder { name, peer_address, more_addresses: Vec::new() }]
+            vec![Founder { name, peer_address, ..Founder::default() }]
         }
     };
     let founding = Founding::derive(&config.cluster_token, &founders);

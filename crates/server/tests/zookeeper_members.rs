@@ -163,3 +163,30 @@ fn servers_change_their_parts_and_the_whole_list_is_replaced() {
     assert_eq!(operator.reconfig(["", "1,2,3", ""], ANY_VERSION), Err(BAD_ARGUMENTS));
     assert_eq!(operator.reconfig(["", "77", ""], ANY_VERSION).unwrap().0, config.0);
 }
+
+/// Observers carry readers far away from the others: they serve clients, and nobody waits for them, neither at the
+/// beginning nor for a majority.
+#[test]
+fn an_observer_of_the_file_serves_clients_and_nobody_waits_for_it() {
+    let mut ensemble = Ensemble::start_observed();
+    let mut client = Client::connect(ensemble.port(1));
+    client.create("/before", b"x", 0).unwrap();
+    ensemble.start_one(4, 4, &[]);
+    ensemble.wait_until_ready(4);
+    assert_eq!(mode(ensemble.port(4)).as_deref(), Some("observer"));
+    let mut far = Client::connect(ensemble.port(4));
+    far.sync();
+    assert!(far.exists("/before", false).is_ok());
+    far.create("/far", b"y", 0).unwrap();
+    wait_until_listed(&mut far, 4);
+    let (config, _) = far.config(false);
+    assert!(config.contains(&ensemble.line(4, "observer")), "{config}");
+    // Two of three that vote are left: enough with the observer gone, too.
+    let leader = ensemble.leader();
+    let other = if leader == 3 { 1 } else { leader + 1 };
+    ensemble.kill(4);
+    ensemble.kill(leader);
+    let mut client = Client::connect(ensemble.port(other));
+    client.create("/after", b"z", 0).unwrap();
+    assert!(client.exists("/far", false).is_ok());
+}

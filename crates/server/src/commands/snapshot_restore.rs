@@ -74,7 +74,7 @@ fn founders(args: &RestoreArgs) -> Result<Founders, Failure> {
         Origin::Founders(founders) => founders,
         Origin::Alone | Origin::Join(_) | Origin::Added { .. } => {
             let peer_address = config.peer_advertise.unwrap_or_else(|| PEER_LISTEN_DEFAULT.to_owned());
-            vec![Founder { name: config.name.clone(), peer_address, more_addresses: Vec::new() }]
+            vec![Founder { name: config.name.clone(), peer_address, ..Founder::default() }]
         }
     };
     Ok(Founders { all, own: config.name })

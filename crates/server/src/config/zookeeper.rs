@@ -48,6 +48,8 @@ pub(crate) struct ZookeeperDetails {
     /// Four-letter words that are answered; `*` among them stands for all.
     pub(crate) words: Option<Vec<String>>,
     pub(crate) server_number: Option<u64>,
+    /// Names of founders that do not vote.
+    pub(crate) observers: Vec<String>,
     /// What `/zookeeper/config` says of elections; `None`: the port beside the peer port.
     pub(crate) election_port: Option<u16>,
     /// Where clients are served, as it is written; `None`: what is listened on.

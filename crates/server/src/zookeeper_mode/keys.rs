@@ -34,7 +34,7 @@ const NO_JVM: &str = "there is no Java virtual machine";
 const NO_LIMIT_NEEDED: &str = "what waits is bounded for every connection and for the whole node";
 const NO_LOG_FILES: &str = "journal and snapshots are trimmed by size, as soon as they are not needed";
 const NO_METRICS_PROVIDER: &str = "/metrics is for Prometheus always; --metrics-listen opens an address for it";
-const NO_OBSERVERS: &str = "there are no observers";
+const NO_OBSERVERS: &str = "observers learn from the leader, as all others do";
 const NO_POOLS: &str = "threads are set with --worker-threads";
 const NO_QUORUM_SASL: &str =
     "let members show certificates instead: --peer-cert-file, --peer-key-file, --peer-trusted-ca-file";
@@ -147,7 +147,7 @@ pub(crate) const KEYS: &[Key] = &[
     key("observerMasterPort", NoEffect(NO_OBSERVERS)),
     refused("oraclePath", &[""], "leave it out; nothing but a majority of members decides"),
     key("pathStats.", NoEffect("requests are not counted by path")),
-    refused("peerType", &["", "participant"], "make it a participant, or let it join later: `tidelock serve --join`"),
+    key("peerType", Honoured),
     refused("portUnification", FALSE, PEER_TLS),
     key("preAllocSize", NoEffect(NO_LOG_FILES)),
     key("quorum.auth.", NoEffect("members do not use SASL with each other")),

@@ -19,8 +19,9 @@ use std::path::Path;
 use properties::Entry;
 use translate::{Found, translate};
 
-use crate::config::{Config, ZookeeperDetails};
+use crate::config::{Config, Origin, ZookeeperDetails};
 use crate::failure::Failure;
+use crate::identity::even_number_of_voters;
 use crate::settings::Settings;
 
 /// Largest configuration file that is read. Real ones have some kilobytes.
@@ -55,7 +56,19 @@ pub(crate) fn prepare(path: &Path, given: Settings) -> Result<(Settings, Config)
         config.zookeeper.details.advertise = None;
     }
     config.warnings.extend(translated.notes);
+    mark_observers(&mut config);
     Ok((settings, config))
+}
+
+/// Founders do not all vote if the file says so.
+fn mark_observers(config: &mut Config) {
+    let (observers, Origin::Founders(founders)) = (&config.zookeeper.details.observers, &mut config.origin) else {
+        return;
+    };
+    let said = even_number_of_voters(founders);
+    founders.iter_mut().for_each(|founder| founder.observes = observers.contains(&founder.name));
+    config.warnings.retain(|warning| Some(warning) != said.as_ref());
+    config.warnings.extend(even_number_of_voters(founders));
 }
 
 /// Our settings by the key they come from. Messages name what the operator wrote.

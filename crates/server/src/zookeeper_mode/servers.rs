@@ -1,11 +1,10 @@
 //! The lines `server.N`: who the founding members are and where they are reached.
 //!
-//! Refused: observers and servers with several addresses, because a cluster is founded by voters that listen at one
-//! address each.
+//! Refused: servers with several addresses, because members listen at one address each.
 
 /// What a line must look like.
-const SHAPE: &str = "write it as host:peerPort:electionPort, perhaps followed by :participant and by ;clientPort or \
-                     ;clientAddress:clientPort";
+const SHAPE: &str = "write it as host:peerPort:electionPort, perhaps followed by :participant or :observer and by \
+                     ;clientPort or ;clientAddress:clientPort";
 
 /// One server.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -17,6 +16,8 @@ pub(crate) struct Server {
     pub(crate) peer_port: u16,
     /// Told to clients that ask for the members, and not opened: elections go through the peer port here.
     pub(crate) election_port: u16,
+    /// Whether it does not vote.
+    pub(crate) observes: bool,
     /// Where it serves clients, if the line says so.
     pub(crate) client: Option<ClientAddress>,
 }
@@ -59,20 +60,16 @@ impl Server {
         let peer_port = port(words.next())?;
         // A line without it is of no ZooKeeper.
         let election_port = port(words.next())?;
-        match words.next().map(str::to_ascii_lowercase).as_deref() {
-            None | Some("participant") => {}
-            Some("observer") => {
-                let fix =
-                    "make it a participant, or leave it out of the file and let it join later: `tidelock serve --join`";
-                return Err(wrong("observers cannot found a cluster here", fix));
-            }
+        let observes = match words.next().map(str::to_ascii_lowercase).as_deref() {
+            None | Some("participant") => false,
+            Some("observer") => true,
             Some(other) => return Err(wrong(format!("unrecognised peer type {other:?}"), SHAPE)),
-        }
+        };
         if words.next().is_some() {
             return Err(wrong("has more parts than a server can have", SHAPE));
         }
         let client = client.map(str::trim).filter(|text| !text.is_empty()).map(ClientAddress::parse).transpose()?;
-        Ok(Server { number, host: host.to_owned(), peer_port, election_port, client })
+        Ok(Server { number, host: host.to_owned(), peer_port, election_port, observes, client })
     }
 
     /// Its name among the members.
@@ -115,7 +112,10 @@ mod tests {
     /// Every ensemble is described by such lines; one that is misread founds a cluster of the wrong members.
     #[test]
     fn a_server_is_read_in_all_of_zookeepers_forms() {
-        let plain = Server { number: 3, host: "zk3".into(), peer_port: 2888, election_port: 3888, client: None };
+        let (host, observes) = ("zk3".to_owned(), false);
+        let plain = Server { number: 3, host, peer_port: 2888, election_port: 3888, observes, client: None };
+        let observer = Server { observes: true, ..plain.clone() };
+        assert_eq!(Server::parse("3", "zk3:2888:3888:Observer"), Ok(observer));
         for text in ["zk3:2888:3888", "zk3:2888:3888:participant", "zk3:2888:3888:PARTICIPANT", "zk3:2888:3888;"] {
             assert_eq!(Server::parse("3", text), Ok(plain.clone()), "{text}");
         }
@@ -140,7 +140,6 @@ mod tests {
             ("1", "h:1:zwei", "\"zwei\" is not a port"),
             ("1", "h:70000:2", "\"70000\" is not a port"),
             ("1", "h:0:2", "\"0\" is not a port"),
-            ("1", "h:1:2:observer", "observers cannot found"),
             ("1", "h:1:2:boss", "unrecognised peer type \"boss\""),
             ("1", "h:1:2:participant:3", "more parts"),
             ("1", "h:1:2;x:y", "\"y\" is not a port"),

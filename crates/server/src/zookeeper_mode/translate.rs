@@ -179,12 +179,33 @@ impl<'a> Translation<'a> {
             }
         }
         servers.sort_by_key(|server| server.number);
+        if !servers.is_empty() && servers.iter().all(|server| server.observes) {
+            let fix = "make one of them a participant";
+            self.problems.push(format!("server.N: there are only observers\n      what to do: {fix}"));
+        }
         servers
+    }
+
+    /// The lines of servers say who votes, at all servers alike; `peerType` only says the same again.
+    fn check_peer_type(&mut self, own: Option<&Server>) {
+        let observes = own.is_some_and(|own| own.observes);
+        let (said, fix) = match self.text("peerType").map(|text| text.to_ascii_lowercase()).as_deref() {
+            None | Some("") => return,
+            Some("observer") => (true, "list servers, and end this one's line with :observer"),
+            Some("participant") => (false, "leave it out"),
+            Some(_) => return self.problem("peerType", "unrecognised peer type", "say participant or observer"),
+        };
+        if own.is_none() && said {
+            self.problem("peerType", "an observer alone has nobody to observe", fix);
+        } else if said != observes {
+            self.notes.push("peerType does not match this server's line server.N, which counts".to_owned());
+        }
     }
 
     fn settings(&mut self, servers: &[Server], serves_otherwise: bool) -> (Settings, ZookeeperDetails) {
         let data_dir = self.data_dir();
         let (number, own) = self.own_server(servers, &data_dir);
+        self.check_peer_type(own);
         let secure = self.secure_port();
         let clients = self.clients(own, serves_otherwise || secure.is_some());
         let peer_listen = match own {
@@ -218,6 +239,7 @@ impl<'a> Translation<'a> {
             client_address: clients.as_ref().map(|clients| format!("{}:{}", clients.shown_host, clients.port)),
             advertise: clients.or(secure).and_then(|clients| advertised(&clients, own)),
             server_number: Some(number),
+            observers: servers.iter().filter(|server| server.observes).map(Server::name).collect(),
             election_port: own.map(|own| own.election_port),
             admin_path: self.text("admin.commandURL"),
             sasl_super_user: self.text("superUser"),

@@ -141,7 +141,8 @@ fn what_cannot_be_honoured_is_refused_with_what_to_do() {
         ("sslQuorum=true", "--peer-cert-file"),
         ("group.1=1:2", "every member has one vote"),
         ("weight.1=2", "every member has one vote"),
-        ("peerType=observer", "tidelock serve --join"),
+        ("peerType=observer", "an observer alone has nobody to observe"),
+        ("peerType=boss", "unrecognised peer type"),
         ("enforce.auth.enabled=true", "enforce.auth.schemes does not say"),
         ("enforce.auth.schemes=kerberos", "choose among digest, ip, sasl, x509"),
         ("requireClientAuthScheme=kerberos", "leave it out, or say sasl"),
@@ -158,7 +159,7 @@ fn what_cannot_be_honoured_is_refused_with_what_to_do() {
         ("minSessionTimeout=99999999", "minSessionTimeout must not be larger than maxSessionTimeout"),
         ("superDigest=super", "is not user:digest"),
         ("server.1=h", "\"h\" has no host"),
-        ("server.1=h:1:2:observer", "observers cannot found"),
+        ("server.1=h:1:2:observer", "there are only observers"),
         ("server.1=h:1:2;2182", "2181 is not the port in the line of this server, 2182"),
         ("admin.forceHttps=true", "admin commands have no TLS"),
         ("admin.serverPort=http", "\"http\" is not a number"),
@@ -265,6 +266,7 @@ fn every_key_that_is_honoured_changes_something() {
             "readonlymode.enabled" => "readonlymode.enabled=true",
             "reconfigEnabled" => "reconfigEnabled=true",
             "enforceQuota" => "enforceQuota=true",
+            "peerType" => "peerType=observer",
             "quorumListenOnAllIPs" => "server.9=h:1:2\nquorumListenOnAllIPs=true",
             "enforce.auth.enabled" | "sessionRequireClientSASLAuth" => {
                 &format!("{}=true\nenforce.auth.schemes=ip", row.name)

@@ -23,19 +23,34 @@ pub struct Ensemble {
     /// Client, peer and election port of each.
     ports: Vec<[u16; 3]>,
     lines: String,
+    /// Numbers of those that every file lists as observers.
+    observers: Vec<usize>,
     nodes: Vec<Option<Member>>,
 }
 
 impl Ensemble {
     /// Starts three servers and keeps ports for `more`. `lines` are added to every zoo.cfg.
     pub fn start(more: usize, lines: &str) -> Ensemble {
-        let ports = free_ports((3 + more) * 3).chunks(3).map(|chunk| [chunk[0], chunk[1], chunk[2]]).collect();
-        let dir = tempfile::tempdir().unwrap();
-        let mut ensemble =
-            Ensemble { dir, ports, lines: lines.to_owned(), nodes: (0..3 + more).map(|_| None).collect() };
+        let mut ensemble = Ensemble::prepare(more, lines);
         (1..=3).for_each(|number| ensemble.start_one(number, 3, &[]));
         (1..=3).for_each(|number| ensemble.wait_until_ready(number));
         ensemble
+    }
+
+    /// Starts three servers whose files list a fourth, an observer.
+    pub fn start_observed() -> Ensemble {
+        let mut ensemble = Ensemble::prepare(1, "");
+        ensemble.observers.push(4);
+        (1..=3).for_each(|number| ensemble.start_one(number, 4, &[]));
+        (1..=3).for_each(|number| ensemble.wait_until_ready(number));
+        ensemble
+    }
+
+    fn prepare(more: usize, lines: &str) -> Ensemble {
+        let ports = free_ports((3 + more) * 3).chunks(3).map(|chunk| [chunk[0], chunk[1], chunk[2]]).collect();
+        let dir = tempfile::tempdir().unwrap();
+        let nodes = (0..3 + more).map(|_| None).collect();
+        Ensemble { dir, ports, lines: lines.to_owned(), observers: Vec::new(), nodes }
     }
 
     /// `host:peerPort:electionPort:part;clientAddress`.
@@ -82,7 +97,8 @@ impl Ensemble {
         let data = self.dir.path().join(format!("data{number}"));
         std::fs::create_dir_all(&data).unwrap();
         std::fs::write(data.join("myid"), number.to_string()).unwrap();
-        let servers: String = (1..=listed).map(|number| self.line(number, "participant") + "\n").collect();
+        let part = |number| if self.observers.contains(&number) { "observer" } else { "participant" };
+        let servers: String = (1..=listed).map(|number| self.line(number, part(number)) + "\n").collect();
         let path = self.dir.path().join(format!("zoo{number}.cfg"));
         let (data, lines) = (data.display(), &self.lines);
         let text = format!(
