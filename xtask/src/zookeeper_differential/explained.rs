@@ -28,7 +28,7 @@ pub(super) struct Rule {
 }
 
 /// All of them.
-const RULES: [Rule; 12] = [
+const RULES: [Rule; 13] = [
     Rule {
         name: "names in another order",
         reason: "ZooKeeper lists children and ephemerals in the order of a hash table; ours are sorted",
@@ -88,6 +88,11 @@ const RULES: [Rule; 12] = [
         name: "deleteContainer: refused",
         reason: "meant: ZooKeeper deletes for whoever asks, whatever the list of rights says",
         apply: deleted_container,
+    },
+    Rule {
+        name: "/zookeeper/config of one server",
+        reason: "meant: lists it, so that clients find its address; a single ZooKeeper leaves it empty",
+        apply: config_of_one_server,
     },
 ];
 
@@ -268,6 +273,32 @@ fn deleted_container(done: Done<'_>, ours: &mut Observed, theirs: &mut Observed)
         && let (Some(ours), Some(theirs @ Item::Reply { error: -101, .. })) = (ours.reply_mut(), theirs.reply())
     {
         ours.clone_from(theirs);
+    }
+}
+
+fn config_of_one_server(done: Done<'_>, ours: &mut Observed, theirs: &mut Observed) {
+    const CONFIG: &str = "/zookeeper/config";
+    // What it holds, and what follows from its having been written.
+    const FOLLOWS: [&str; 5] = ["data", "dataLength", "mtime", "mzxid", "version"];
+    if !done.is_some_and(|call| format!("{call:?}").contains(CONFIG)) {
+        return;
+    }
+    let told = theirs.0.get(ASKED).cloned().unwrap_or_default();
+    if let (Some(Call::SetWatches { .. } | Call::SetWatches2 { .. }), Some(ours)) = (done, ours.0.get_mut(ASKED)) {
+        let of_config = |item: &Item| matches!(item, Item::Event { path: Some(path), .. } if path == CONFIG);
+        ours.retain(|item| !of_config(item) || told.contains(item));
+    }
+    let (Some(Item::Reply { fields: ours, .. }), Some(Item::Reply { fields: theirs, .. })) =
+        (ours.reply_mut(), theirs.reply_mut())
+    else {
+        return;
+    };
+    let empty = [Value::Data(Some(Vec::new())), Value::Number(0), Value::Masked("0".to_string())];
+    for (our, their) in ours.iter_mut().zip(theirs) {
+        let name = our.name.rsplit('.').next().unwrap_or_default();
+        if our.name == their.name && FOLLOWS.contains(&name) && empty.contains(&their.value) {
+            our.value = their.value.clone();
+        }
     }
 }
 
