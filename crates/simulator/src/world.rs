@@ -103,6 +103,8 @@ pub struct World {
     /// Links whose next attempt to connect is in the list.
     connecting: BTreeSet<(NodeId, NodeId)>,
     leaders: BTreeSet<(Term, NodeId)>,
+    /// Founders that have met all others.
+    introduced: BTreeSet<NodeId>,
     /// Nodes that stopped because they were removed, as they said.
     said_removed: BTreeSet<NodeId>,
     violations: Vec<Violation>,
@@ -150,6 +152,7 @@ impl World {
             next_number: 0,
             connecting: BTreeSet::new(),
             leaders: BTreeSet::new(),
+            introduced: BTreeSet::new(),
             said_removed: BTreeSet::new(),
             violations: Vec::new(),
             limits,

@@ -29,6 +29,7 @@ const PINNED: &[(u64, &str, &str)] = &[
     ),
     (2_640_194_793, "", "the last of two members forgot that the other was removed, and waited for its vote (bug 33)"),
     (700_652, "", "an answer to a node's earlier life was taken for one to its next (bug 34)"),
+    (2_096_368_231, "", "a founder lost its disk before another had met it, which had to wait for it for ever"),
     (900_171, "", "a founder lost its disk before the cluster was founded, which nobody promised to survive"),
     (
         3,

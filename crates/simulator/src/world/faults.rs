@@ -10,7 +10,7 @@ use super::connections::SILENCE;
 use super::{Event, World};
 use crate::coverage;
 use crate::history::{Micros, Observation};
-use crate::machine::{Fate, PowerCut, Worker};
+use crate::machine::{Fate, Machine, PowerCut, Worker};
 use crate::network::CutId;
 use crate::plan::{Fault, Keep, MILLISECOND, Shape, Target};
 use crate::random::Random;
@@ -29,6 +29,7 @@ impl World {
         self.trace.note(now, None, || format!("fault {place}: {fault:?}"));
         self.trace.numbers(now, None, "fault", &[place as u64]);
         self.coverage.hit(fault.kind().counter());
+        self.see_who_is_introduced();
         match fault {
             Fault::Partition { shape, lasts } => {
                 let cut = self.cut(&shape);
@@ -42,14 +43,26 @@ impl World {
                 let all: Vec<NodeId> = self.machines.keys().copied().collect();
                 all.into_iter().for_each(|node| self.kill(node, down, keep));
             }
-            // A cluster is founded by all its founders (decision 0010): one that is lost before cannot be done without.
-            other if other.kind().destroys() && self.leaders.is_empty() => {}
+            // A cluster is founded by all its founders (decision 0010): one that is lost before it has met all others
+            // keeps those from taking part, too.
+            other if other.kind().destroys() && !self.is_founded() => {}
             other => {
                 if let Some(node) = other.target().and_then(|target| self.find(target)) {
                     self.strike_one(node, other);
                 }
             }
         }
+    }
+
+    /// Whether every founder has met all others, as far as was seen when faults struck.
+    fn is_founded(&self) -> bool {
+        !self.leaders.is_empty() && self.founders.iter().all(|founder| self.introduced.contains(&founder.id))
+    }
+
+    fn see_who_is_introduced(&mut self) {
+        let is_introduced =
+            |machine: &&Machine| machine.life.as_ref().is_some_and(|life| life.workers.consensus.is_introduced());
+        self.introduced.extend(self.machines.values().filter(is_introduced).map(|machine| machine.id));
     }
 
     /// Whom a target means now: among the machines that run.
