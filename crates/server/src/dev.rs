@@ -5,7 +5,6 @@
 //! ends, the nodes end too: each reads its standard input, which is a pipe that closes with us.
 
 use std::fs::{self, DirBuilder, File};
-use std::net::TcpListener;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::process::{ExitStatus, Stdio};
@@ -13,6 +12,7 @@ use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde::{Deserialize, Serialize};
+use tidelock_free_ports::free_ports;
 use tokio::process::{Child, Command};
 use tokio::sync::{mpsc, watch};
 
@@ -288,13 +288,7 @@ impl NodeLayout {
 
 impl Layout {
     fn with_free_ports(nodes: usize) -> std::io::Result<Layout> {
-        // Held together until all are chosen, so that no port is given twice.
-        let held: Vec<TcpListener> =
-            (0..nodes * PORTS_PER_NODE).map(|_| TcpListener::bind("127.0.0.1:0")).collect::<Result<_, _>>()?;
-        let ports: Vec<u16> = held
-            .iter()
-            .map(|listener| listener.local_addr().map(|address| address.port()))
-            .collect::<Result<_, _>>()?;
+        let ports = free_ports(nodes * PORTS_PER_NODE)?;
         let node = |(ports, letter): (&[u16], char)| NodeLayout {
             name: letter.to_string(),
             client_port: ports[0],

@@ -367,7 +367,7 @@ async fn a_node_of_another_cluster_is_turned_away_with_a_reason() {
 }
 
 fn free_port() -> u16 {
-    std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+    support::free_ports(1)[0]
 }
 
 /// A supervisor starts a second process by mistake. Two processes on one journal would destroy it.

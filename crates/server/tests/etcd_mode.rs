@@ -11,9 +11,9 @@ mod support;
 use std::path::Path;
 use std::process::Command;
 
-use as_etcd::{Member, etcd, free_ports, output, url};
+use as_etcd::{Member, etcd, output, url};
 use support::requests::{channel, get, kv, put};
-use support::{http, wait_for, within};
+use support::{free_ports, http, wait_for, within};
 use tidelock_etcd_api::etcdserverpb as pb;
 use tidelock_etcd_api::etcdserverpb::cluster_client::ClusterClient;
 use tonic::transport::Channel;

@@ -7,9 +7,9 @@
 mod as_etcd;
 mod support;
 
-use as_etcd::{Member, etcd, free_ports};
+use as_etcd::{Member, etcd};
 use support::requests::{channel, delete_all, kv, put};
-use support::{Cluster, Process, wait_for};
+use support::{Cluster, Process, free_ports, wait_for};
 use tidelock_etcd_api::etcdserverpb as pb;
 use tidelock_etcd_api::etcdserverpb::maintenance_client::MaintenanceClient;
 use tonic::Code;

@@ -13,8 +13,8 @@ use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::Duration;
 
-use as_etcd::{Member, free_ports, output};
-use support::{tidelock, wait_for};
+use as_etcd::{Member, output};
+use support::{free_ports, tidelock, wait_for};
 
 /// The answer to a four-letter word; empty if nobody answers.
 fn ask(port: u16, word: &str) -> String {

@@ -14,10 +14,10 @@ use std::path::Path;
 use std::process::Stdio;
 use std::time::Duration;
 
-use as_etcd::{Member, free_ports};
+use as_etcd::Member;
 use serde_json::Value;
 use support::zookeeper::{Client, EPHEMERAL};
-use support::{http, tidelock, wait_for};
+use support::{free_ports, http, tidelock, wait_for};
 
 /// What a server says until it closes the connection.
 fn said(mut stream: TcpStream) -> String {

@@ -9,10 +9,11 @@ pub(crate) mod cleanup;
 mod command_line;
 pub(crate) mod process;
 
-use std::net::{SocketAddr, TcpListener};
+use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use tidelock_free_ports::free_ports;
 use tonic::transport::Channel;
 
 use crate::procfs::{self, Memory};
@@ -192,11 +193,8 @@ impl Cluster {
     }
 }
 
-/// Addresses nobody listens on. All are held until the last is known, so that they differ; they are
-/// free again when the servers take them, and a server that loses that race says so and the run stops.
+/// Addresses nobody listens on, kept for this process.
 pub(crate) fn free_addresses(count: usize) -> Result<Vec<SocketAddr>> {
-    let bind = || TcpListener::bind("127.0.0.1:0").and_then(|listener| Ok((listener.local_addr()?, listener)));
-    let held: std::io::Result<Vec<_>> = (0..count).map(|_| bind()).collect();
-    let held = held.map_err(|error| format!("looking for free ports: {error}"))?;
-    Ok(held.into_iter().map(|(address, _)| address).collect())
+    let ports = free_ports(count).map_err(|error| format!("looking for free ports: {error}"))?;
+    Ok(ports.into_iter().map(|port| SocketAddr::from((Ipv4Addr::LOCALHOST, port))).collect())
 }

@@ -1,7 +1,6 @@
 //! A real etcd on loopback, its command line tools, and what they print.
 
 use std::io::Write;
-use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::thread;
@@ -180,6 +179,5 @@ fn number(value: &Value) -> i64 {
 }
 
 fn free_url() -> String {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    format!("http://{}", listener.local_addr().unwrap())
+    format!("http://127.0.0.1:{}", tidelock_free_ports::free_ports(1).unwrap()[0])
 }

@@ -95,12 +95,6 @@ impl Drop for Member {
     }
 }
 
-/// Ports that were free a moment ago, all different.
-pub fn free_ports(count: usize) -> Vec<u16> {
-    let held: Vec<_> = (0..count).map(|_| std::net::TcpListener::bind("127.0.0.1:0").unwrap()).collect();
-    held.iter().map(|listener| listener.local_addr().unwrap().port()).collect()
-}
-
 pub fn url(port: u16) -> String {
     format!("http://127.0.0.1:{port}")
 }

@@ -11,8 +11,8 @@ use std::path::PathBuf;
 use std::process::Stdio;
 use std::time::Duration;
 
-use crate::as_etcd::{Member, free_ports};
-use crate::support::{tidelock, wait_for};
+use crate::as_etcd::Member;
+use crate::support::{free_ports, tidelock, wait_for};
 
 /// Whoever shows `super:test` may do everything.
 const SUPER_DIGEST: &str = "super:D/InIHSb7yEEbrWz8b9l71RjZJU=";

@@ -26,7 +26,6 @@ pub mod zookeeper;
 
 use std::fs::File;
 use std::future::Future;
-use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
@@ -86,10 +85,9 @@ pub struct Cluster {
     dir: TempDir,
 }
 
-/// As many ports as asked for that were free a moment ago, all different.
+/// As many ports as asked for, kept for this process.
 pub fn free_ports(count: usize) -> Vec<u16> {
-    let held: Vec<TcpListener> = (0..count).map(|_| TcpListener::bind("127.0.0.1:0").unwrap()).collect();
-    held.iter().map(|listener| listener.local_addr().unwrap().port()).collect()
+    tidelock_free_ports::free_ports(count).unwrap()
 }
 
 impl Cluster {
