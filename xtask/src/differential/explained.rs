@@ -4,8 +4,6 @@
 //! when the answers differ, and counted when it made them equal. What a rule lets pass must be in
 //! `docs/compatibility/etcd.md`, under "Differences from etcd", or be a fault of etcd's that is told here.
 
-use std::collections::BTreeMap;
-
 use tidelock_etcd_api::etcdserverpb::range_request::{SortOrder, SortTarget};
 use tidelock_etcd_api::etcdserverpb::request_op::Request;
 use tidelock_etcd_api::etcdserverpb::response_op::Response;
@@ -131,42 +129,11 @@ pub(super) const RULES: [Rule; 20] = [
     },
 ];
 
-/// Which rules were needed, and how often.
-#[derive(Default)]
-pub(super) struct Hits(BTreeMap<&'static str, u64>);
-
-impl Hits {
-    /// Counts one.
-    pub(super) fn add(&mut self, name: &'static str) {
-        *self.0.entry(name).or_default() += 1;
-    }
-
-    /// Whether rules make the two answers equal; those that did are counted.
-    pub(super) fn explain(&mut self, call: &Call, ours: &Answer, theirs: &Answer) -> bool {
-        let (mut ours, mut theirs) = (ours.clone(), theirs.clone());
-        let mut used = Vec::new();
-        for rule in &RULES {
-            let before = (ours.clone(), theirs.clone());
-            (rule.apply)(call, &mut ours, &mut theirs);
-            if before != (ours.clone(), theirs.clone()) {
-                used.push(rule.name);
-            }
-            if ours == theirs {
-                used.into_iter().for_each(|name| self.add(name));
-                return true;
-            }
-        }
-        false
-    }
-
-    /// A line for each rule.
-    pub(super) fn text(&self) -> String {
-        let line = |rule: &Rule| {
-            let hits = self.0.get(rule.name).copied().unwrap_or(0);
-            format!("{hits:>9}  {} ({})\n", rule.name, rule.reason)
-        };
-        RULES.iter().map(line).collect()
-    }
+/// Each rule, for what was asked.
+pub(super) fn rules(call: &Call) -> impl Iterator<Item = (&'static str, impl FnOnce(&mut Answer, &mut Answer))> {
+    RULES
+        .iter()
+        .map(move |rule| (rule.name, move |ours: &mut Answer, theirs: &mut Answer| (rule.apply)(call, ours, theirs)))
 }
 
 fn replies<'a>(ours: &'a mut Answer, theirs: &'a mut Answer) -> Option<(&'a mut Reply, &'a mut Reply)> {
@@ -476,6 +443,7 @@ fn downgrade_target(call: &Call, ours: &mut Answer, theirs: &mut Answer) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::differences::Hits;
     use tidelock_etcd_api::etcdserverpb::ResponseHeader;
 
     fn answer(keys: &[(&str, i64)], more: bool) -> Answer {
@@ -502,7 +470,7 @@ mod tests {
     #[test]
     fn only_equal_sort_values_may_change_places() {
         let explains = |one: &[(&str, i64)], other: &[(&str, i64)]| {
-            Hits::default().explain(&by_version(0), &answer(one, false), &answer(other, false))
+            Hits::default().explain((&answer(one, false), &answer(other, false)), rules(&by_version(0)))
         };
         assert!(explains(&[("a", 1), ("b", 1), ("c", 2)], &[("b", 1), ("a", 1), ("c", 2)]));
         assert!(!explains(&[("a", 1), ("c", 2)], &[("c", 2), ("a", 1)]));
@@ -512,7 +480,7 @@ mod tests {
     #[test]
     fn a_limit_may_cut_through_equal_sort_values_only() {
         let explains = |one: &[(&str, i64)], other: &[(&str, i64)]| {
-            Hits::default().explain(&by_version(2), &answer(one, true), &answer(other, true))
+            Hits::default().explain((&answer(one, true), &answer(other, true)), rules(&by_version(2)))
         };
         assert!(explains(&[("a", 1), ("b", 2)], &[("a", 1), ("c", 2)]));
         assert!(!explains(&[("a", 1), ("b", 2)], &[("c", 1), ("b", 2)]));

@@ -10,14 +10,14 @@ use tidelock_etcd_api::v3lockpb::LockRequest;
 
 use super::auth_requests::ROOT;
 use super::call::{Answer, Call, Reply};
-use super::explained::Hits;
+use super::explained;
 use super::generator::{Generator, PAST_STREAMS, Phase, STREAMS, Step};
 use super::keys::{MARK, prefix_end};
 use super::side::{CLIENTS, Side};
 use super::watch_pair::{Difference, WatchPair};
 use super::world::World;
 use crate::Result;
-use crate::differences::{self, Report};
+use crate::differences::{self, Hits, Report};
 
 /// Reads that are under way together.
 const READS_TOGETHER: usize = 16;
@@ -211,7 +211,7 @@ impl Run {
     fn compare(&mut self, call: &Call, ours: &Answer, theirs: &Answer) {
         self.done += 1;
         self.world.learn(call, ours);
-        if ours == theirs || self.hits.explain(call, ours, theirs) {
+        if ours == theirs || self.hits.explain((ours, theirs), explained::rules(call)) {
             return;
         }
         let kind = match (ours, theirs) {

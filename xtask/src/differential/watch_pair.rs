@@ -12,9 +12,10 @@ use std::time::Duration;
 use tidelock_etcd_api::etcdserverpb::WatchCreateRequest;
 use tidelock_etcd_api::mvccpb::Event;
 
-use super::explained::{CANCELLED_TWICE, Hits, UNASKED_PREVIOUS};
+use super::explained::{CANCELLED_TWICE, UNASKED_PREVIOUS};
 use super::side::Side;
 use super::watch_stream::{Inbox, MARK_ID, WatchStream};
+use crate::differences::Hits;
 
 /// How long a server may take to tell what it has to.
 const TOLD_LIMIT: Duration = Duration::from_secs(10);

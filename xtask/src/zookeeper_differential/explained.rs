@@ -7,8 +7,6 @@
 //! That a refused write takes a zxid with ZooKeeper and none with us needs no rule: zxids are compared by the
 //! operation that made them (see `masking.rs`).
 
-use std::collections::BTreeMap;
-
 use super::answer::{Field, Item, Value};
 use super::call::Call;
 use super::observed::{ASKED, BEFORE, Observed};
@@ -21,14 +19,14 @@ const QUOTA_EXCEEDED: i64 = -125;
 
 /// A difference with a reason.
 pub(super) struct Rule {
-    name: &'static str,
-    reason: &'static str,
+    pub(super) name: &'static str,
+    pub(super) reason: &'static str,
     /// Makes (ours, theirs) alike as far as the reason goes.
     apply: fn(Done<'_>, &mut Observed, &mut Observed),
 }
 
 /// All of them.
-const RULES: [Rule; 13] = [
+pub(super) const RULES: [Rule; 13] = [
     Rule {
         name: "names in another order",
         reason: "ZooKeeper lists children and ephemerals in the order of a hash table; ours are sorted",
@@ -96,37 +94,11 @@ const RULES: [Rule; 13] = [
     },
 ];
 
-/// How often each rule was used.
-#[derive(Default)]
-pub(super) struct Hits(BTreeMap<&'static str, u64>);
-
-impl Hits {
-    /// Whether the rules explain all of a difference.
-    pub(super) fn explain(&mut self, done: Done<'_>, ours: &Observed, theirs: &Observed) -> bool {
-        let (mut ours, mut theirs) = (ours.clone(), theirs.clone());
-        let mut used = Vec::new();
-        for rule in &RULES {
-            let before = (ours.clone(), theirs.clone());
-            (rule.apply)(done, &mut ours, &mut theirs);
-            if before != (ours.clone(), theirs.clone()) {
-                used.push(rule.name);
-            }
-            if ours == theirs {
-                used.into_iter().for_each(|name| *self.0.entry(name).or_default() += 1);
-                return true;
-            }
-        }
-        false
-    }
-
-    /// A line for each rule.
-    pub(super) fn text(&self) -> String {
-        let line = |rule: &Rule| {
-            let hits = self.0.get(rule.name).copied().unwrap_or(0);
-            format!("{hits:>9}  {} ({})\n", rule.name, rule.reason)
-        };
-        RULES.iter().map(line).collect()
-    }
+/// Each rule, for what was asked.
+pub(super) fn rules(done: Done<'_>) -> impl Iterator<Item = (&'static str, impl FnOnce(&mut Observed, &mut Observed))> {
+    RULES.iter().map(move |rule| {
+        (rule.name, move |ours: &mut Observed, theirs: &mut Observed| (rule.apply)(done, ours, theirs))
+    })
 }
 
 fn order_of_names(_: Done<'_>, ours: &mut Observed, theirs: &mut Observed) {
@@ -305,6 +277,7 @@ fn config_of_one_server(done: Done<'_>, ours: &mut Observed, theirs: &mut Observ
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::differences::Hits;
 
     fn reply(names: &[&str]) -> Observed {
         let names = Value::Names(Some(names.iter().map(ToString::to_string).collect()));
@@ -318,7 +291,8 @@ mod tests {
     #[test]
     fn children_may_change_places_and_nothing_else() {
         let call = Call::GetChildren { path: "/".to_string(), watch: false };
-        let explains = |one: &[&str], other: &[&str]| Hits::default().explain(Some(&call), &reply(one), &reply(other));
+        let explains =
+            |one: &[&str], other: &[&str]| Hits::default().explain((&reply(one), &reply(other)), rules(Some(&call)));
         assert!(explains(&["a", "b"], &["b", "a"]));
         assert!(!explains(&["a", "b"], &["a"]));
         assert!(!explains(&["a", "b"], &["a", "c"]));
@@ -338,7 +312,8 @@ mod tests {
             observed.add("session 1", paths.iter().map(|path| event(path)).collect());
             observed
         };
-        let explains = |call: &Call| Hits::default().explain(Some(call), &side(["/a", "/b"]), &side(["/b", "/a"]));
+        let explains =
+            |call: &Call| Hits::default().explain((&side(["/a", "/b"]), &side(["/b", "/a"])), rules(Some(call)));
         assert!(explains(&Call::CloseSession));
         assert!(!explains(&Call::Multi(Vec::new())));
     }

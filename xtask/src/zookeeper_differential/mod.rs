@@ -25,7 +25,7 @@ use std::time::Instant;
 
 use clap::Args;
 
-use crate::{Result, progress, workspace};
+use crate::{Result, differences, progress, workspace};
 use run::Run;
 use side::Side;
 
@@ -78,16 +78,6 @@ pub(crate) async fn run(options: Options) -> Result<()> {
     // Boxed: everything that can be asked is in it.
     Box::pin(run.go(options.ops, options.round)).await?;
     bar.finish_and_clear();
-    let (done, report, hits) = run.result();
-    println!("\nexplained differences:\n{}", hits.text());
-    if report.count() > 0 {
-        println!("unexplained differences:\n{}", report.text());
-    }
-    let seconds = started.elapsed().as_secs_f64();
-    println!(
-        "{done} operations in {seconds:.0} s ({:.0}/s), {} unexplained differences",
-        done as f64 / seconds,
-        report.count()
-    );
-    if report.count() == 0 { Ok(()) } else { Err("the two servers differ, see above".to_string()) }
+    let rules = explained::RULES.iter().map(|rule| (rule.name, rule.reason));
+    differences::conclude(run.result(), started, rules)
 }

@@ -10,14 +10,14 @@ use indicatif::ProgressBar;
 
 use super::answer::{Field, Item, Value};
 use super::call::{Call, Seen};
-use super::explained::{Done, Hits};
+use super::explained::{self, Done};
 use super::generator::{Generator, Step, open_create};
 use super::observed::{ASKED, BEFORE, Observed, kind_of_difference};
 use super::quotas;
 use super::side::{Again, Side};
 use super::tree::{JANITOR, one_in};
 use crate::Result;
-use crate::differences::{Difference, Report};
+use crate::differences::{Difference, Hits, Report};
 
 /// Steps of one round.
 const STEPS: u64 = 300;
@@ -297,7 +297,7 @@ impl Run {
         }
         // A change that one side made and the other did not: nothing after it can be compared.
         self.diverged |= call.is_some_and(|call| !call.only_reads() && ours.succeeded() != theirs.succeeded());
-        if self.hits.explain(call, &ours, &theirs) {
+        if self.hits.explain((&ours, &theirs), explained::rules(call)) {
             return;
         }
         let name = call.map_or("session", Call::name);
