@@ -267,6 +267,22 @@ impl Counting {
         request.map(|inner| Body::new(Received { inner, counts }))
     }
 
+    /// Counts bytes of the request.
+    pub(crate) fn received(&self, bytes: usize) {
+        self.counts.received_bytes.fetch_add(bytes as u64, Ordering::Relaxed);
+    }
+
+    /// Counts how a call ended that has its whole answer.
+    pub(crate) fn ended(mut self, result: &Result<Bytes, Status>) {
+        match result {
+            Ok(message) => {
+                self.counts.sent_bytes.fetch_add(message.len() as u64, Ordering::Relaxed);
+                self.finish(Code::Ok);
+            }
+            Err(status) => self.finish(status.code()),
+        }
+    }
+
     /// Counts how the call ends: now, if the answer is an error, or else when its last byte is sent.
     pub(crate) fn answered(mut self, response: http::Response<Body>) -> http::Response<Body> {
         match Status::from_header_map(response.headers()) {

@@ -21,18 +21,20 @@
 //!
 //! Wire types end in the first function of each request: `*_to_command`, `*_to_query`, `*_to_op` and
 //! their `*_to_response` are pure and public, for the simulator. `error_map` holds every error; sockets
-//! are in `listener` alone. Answers follow etcd 3.7.
+//! are in `listener` alone. A call: `listener`, `http2_service`, `unary`, and the service's own file; streams and the
+//! gateway take `door` instead of `unary`. Answers follow etcd 3.7.
 
-mod authority;
 mod call_counts;
 mod callers;
 mod config;
 mod door;
 mod error_map;
+mod first_bytes;
 mod gateway;
 mod hash;
 mod header;
 mod health;
+mod http2_service;
 mod key_range;
 mod leader_watch;
 mod listener;
@@ -42,6 +44,7 @@ mod reply_stream;
 mod services;
 mod snapshot;
 mod tokens;
+mod unary;
 
 pub mod alarm;
 pub mod auth;
@@ -159,7 +162,22 @@ impl EtcdFace {
     }
 
     fn leader_is_missing(&self, headers: &HeaderMap) -> bool {
-        requires_leader(headers) && self.0.services.coordinator.status().leader.is_none()
+        requires_leader(headers) && !self.has_leader()
+    }
+
+    fn has_leader(&self) -> bool {
+        self.0.services.coordinator.status().leader.is_some()
+    }
+
+    fn services(&self) -> Arc<Services> {
+        Arc::clone(&self.0.services)
+    }
+
+    /// Counts a call of so many bytes that comes in; nothing if there is no such method.
+    fn count(&self, path: &str, bytes: usize) -> Option<Counting> {
+        let counting = self.0.counts.begin(path)?;
+        counting.received(bytes);
+        Some(counting)
     }
 }
 

@@ -19,19 +19,22 @@ use futures_core::Stream;
 use futures_util::StreamExt;
 use hyper::Request;
 use hyper::body::Incoming;
+use hyper::server::conn::http1;
 use hyper::service::service_fn;
-use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
-use hyper_util::server::conn::auto::Builder;
-use hyper_util::server::graceful::GracefulShutdown;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use tidelock_http2::serve::{Keeping, Serving};
 use tidelock_tls::{Accepted, Acceptor, Refusal, RefusalLog};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tonic::body::Body;
 use tonic::transport::server::{Connected, TcpConnectInfo, TcpIncoming};
 
-use crate::authority::Mended;
 use crate::door::Door;
+use crate::first_bytes::{Resumed, speaks_http2};
+use crate::http2_service::ClientConnection;
+use crate::unary::Methods;
 use crate::{EtcdFace, FaceConfig};
 
 /// How much of one request or answer may be on its way unacknowledged. Above the 64 KiB that HTTP/2
@@ -85,10 +88,8 @@ async fn serve_incoming(
     tls: Option<Arc<Acceptor>>,
     shutdown: impl Future<Output = ()>,
 ) {
-    let builder = connection_builder(face.config());
     let drain = face.config().drain;
-    let door = Door::new(face.clone());
-    let ending = GracefulShutdown::new();
+    let welcome = Welcome::new(&face);
     // Dropped at the end, and with it whatever did not finish in time.
     let mut connections = JoinSet::new();
     let refusals = RefusalLog::default();
@@ -103,17 +104,15 @@ async fn serve_incoming(
                 Some(connection) = incoming.next(), if handshakes.len() < HANDSHAKES_MAX => connection,
                 Some(_ended) = connections.join_next(), if !connections.is_empty() => continue,
                 Some(shaken) = handshakes.join_next(), if !handshakes.is_empty() => {
-                    if let Some((client, Accepted { stream, user })) = shaken.ok().and_then(|shaken| greeted(shaken, &refusals)) {
-                        let client = (client, user.map(ClientName));
-                        connections.spawn(to_its_end(ending.watch(serve_connection(&builder, stream, client, door.clone()))));
+                    if let Some(Accepted { stream, user }) = shaken.ok().and_then(|shaken| greeted(shaken, &refusals)) {
+                        connections.spawn(welcome.clone().serve_connection(stream, user.map(ClientName)));
                     }
                     continue;
                 }
             };
             match (connection, &tls) {
                 (Ok(io), None) => {
-                    let client = (io.connect_info(), None);
-                    connections.spawn(to_its_end(ending.watch(serve_connection(&builder, io, client, door.clone()))));
+                    connections.spawn(welcome.clone().serve_connection(io, None));
                 }
                 (Ok(io), Some(tls)) => {
                     handshakes.spawn(shake_hands(Arc::clone(tls), io));
@@ -124,28 +123,10 @@ async fn serve_incoming(
         // The listener closes here: a client that comes now is refused and goes elsewhere.
     }
     face.stop_streams();
+    welcome.ending.send_replace(true);
     // Those who are not done by then are cut.
-    let _ = tokio::time::timeout(drain, ending.shutdown()).await;
-}
-
-fn connection_builder(config: &FaceConfig) -> Builder<TokioExecutor> {
-    let mut builder = Builder::new(TokioExecutor::new());
-    builder.http1().timer(TokioTimer::new()).header_read_timeout(HEAD_TIMEOUT);
-    builder
-        .http2()
-        .timer(TokioTimer::new())
-        .max_concurrent_streams(config.streams_per_connection)
-        .initial_stream_window_size(STREAM_WINDOW_BYTES)
-        .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
-        .max_header_list_size(METADATA_BYTES_MAX)
-        .keep_alive_interval(config.ping_after)
-        .keep_alive_timeout(config.ping_timeout);
-    builder
-}
-
-/// How a connection ended is its client's business.
-async fn to_its_end(connection: impl Future) {
-    let _ended = connection.await;
+    let all_ended = async { while connections.join_next().await.is_some() {} };
+    let _ = tokio::time::timeout(drain, all_ended).await;
 }
 
 /// A handshake that is over: from where it came, and how it ended.
@@ -157,9 +138,9 @@ async fn shake_hands(tls: Arc<Acceptor>, io: TcpStream) -> Shaken {
     (client, shaken.unwrap_or_else(|_| Err(Refusal::too_slow(HANDSHAKE_TIMEOUT))))
 }
 
-fn greeted((client, shaken): Shaken, refusals: &RefusalLog) -> Option<(TcpConnectInfo, Accepted<TcpStream>)> {
+fn greeted((client, shaken): Shaken, refusals: &RefusalLog) -> Option<Accepted<TcpStream>> {
     match shaken {
-        Ok(accepted) => Some((client, accepted)),
+        Ok(accepted) => Some(accepted),
         Err(refusal) => {
             refusals.note(client.remote_addr(), &refusal);
             None
@@ -167,23 +148,80 @@ fn greeted((client, shaken): Shaken, refusals: &RefusalLog) -> Option<(TcpConnec
     }
 }
 
-/// One connection, which ends by itself when its client goes or when it is told to.
-fn serve_connection<IO>(
-    builder: &Builder<TokioExecutor>,
-    io: IO,
-    (client, name): (TcpConnectInfo, Option<ClientName>),
+/// What every connection needs.
+#[derive(Clone)]
+struct Welcome {
     door: Door,
-) -> impl hyper_util::server::graceful::GracefulConnection<Error: Send> + Send + 'static + use<IO>
-where
-    IO: AsyncRead + AsyncWrite + Unpin + Send + 'static,
-{
-    let service = service_fn(move |mut request: Request<Incoming>| {
-        request.extensions_mut().insert(client.clone());
-        if let Some(name) = &name {
-            request.extensions_mut().insert(name.clone());
+    methods: Arc<Methods>,
+    keeping: Keeping,
+    http1: http1::Builder,
+    /// Set when connections shall come to their ends.
+    ending: watch::Sender<bool>,
+}
+
+impl Welcome {
+    fn new(face: &EtcdFace) -> Welcome {
+        let mut http1 = http1::Builder::new();
+        http1.timer(TokioTimer::new()).header_read_timeout(HEAD_TIMEOUT);
+        Welcome {
+            door: Door::new(face.clone()),
+            methods: Arc::new(Methods::all()),
+            keeping: keeping(face.config()),
+            http1,
+            ending: watch::Sender::new(false),
         }
-        let answering = door.clone().answer(request.map(Body::new));
-        async { Ok::<_, Infallible>(answering.await) }
-    });
-    builder.serve_connection_with_upgrades(TokioIo::new(Mended::new(io)), service).into_owned()
+    }
+
+    /// One connection, which ends by itself when its client goes, or when all shall. How it ends is its client's
+    /// business.
+    async fn serve_connection<IO>(self, mut io: IO, name: Option<ClientName>)
+    where
+        IO: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    {
+        let mut ending = self.ending.subscribe();
+        let first_bytes = tokio::select! {
+            first_bytes = tokio::time::timeout(HEAD_TIMEOUT, speaks_http2(&mut io)) => first_bytes,
+            _ = ending.wait_for(|ending| *ending) => return,
+        };
+        let Ok(Ok((is_http2, read))) = first_bytes else { return };
+        if is_http2 {
+            let client = ClientConnection { door: self.door, methods: self.methods, name };
+            let mut serving = pin!(Serving::new(io, read, Arc::new(client), self.keeping));
+            // It keeps its turns short by itself.
+            tokio::task::unconstrained(async {
+                tokio::select! {
+                    _ended = &mut serving => return,
+                    _ = ending.wait_for(|ending| *ending) => serving.as_mut().say_goodbye(),
+                }
+                let _ended = serving.await;
+            })
+            .await;
+        } else {
+            let door = self.door;
+            let service = service_fn(move |mut request: Request<Incoming>| {
+                if let Some(name) = &name {
+                    request.extensions_mut().insert(name.clone());
+                }
+                let answering = door.clone().answer(request.map(Body::new));
+                async { Ok::<_, Infallible>(answering.await) }
+            });
+            let io = TokioIo::new(Resumed { read, io });
+            let mut serving = pin!(self.http1.serve_connection(io, service).with_upgrades());
+            tokio::select! {
+                _ended = &mut serving => return,
+                _ = ending.wait_for(|ending| *ending) => serving.as_mut().graceful_shutdown(),
+            }
+            let _ended = serving.await;
+        }
+    }
+}
+
+fn keeping(config: &FaceConfig) -> Keeping {
+    let limits = tidelock_http2::Limits {
+        streams: config.streams_per_connection,
+        stream_window: STREAM_WINDOW_BYTES,
+        connection_window: CONNECTION_WINDOW_BYTES,
+        head_bytes: METADATA_BYTES_MAX,
+    };
+    Keeping { limits, ping_after: config.ping_after, ping_timeout: config.ping_timeout }
 }

@@ -1,0 +1,168 @@
+//! The calls of a connection that are under way, and the bodies of answers that are being sent.
+//!
+//! Each has a place, with a bell to wake it by that stays when the call is over: a call costs no more than the future
+//! it is. One that nobody waits for any more is dropped at once.
+
+use std::collections::VecDeque;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+
+use bytes::Bytes;
+use http_body::Frame;
+
+use super::ready::{Bell, Ready};
+use super::{Answering, Reply};
+use crate::hpack::Field;
+
+/// The next part of a body; nothing after the last.
+pub(super) type Part<B> = Option<Result<Frame<Bytes>, <B as http_body::Body>::Error>>;
+
+/// Something under way.
+pub(super) enum Work<B> {
+    /// A call that is answered whole.
+    Call(Answering<Reply<B>>),
+    /// An answer that has not begun.
+    Head(Answering<http::Response<B>>),
+    /// An answer that goes on.
+    Body(B),
+}
+
+/// What something under way came to.
+pub(super) enum Done<B: http_body::Body> {
+    /// A whole answer; its place is free.
+    Message(Bytes),
+    /// The beginning of one; its place is free.
+    Head(http::Response<B>),
+    /// More of one. The rest keeps its place.
+    Part(Part<B>),
+}
+
+struct Place<B> {
+    bell: Arc<Bell>,
+    waker: Waker,
+    stream: u32,
+    work: Option<Work<B>>,
+}
+
+/// Everything under way on one connection.
+pub(super) struct Calls<B> {
+    ready: Arc<Ready>,
+    places: Vec<Place<B>>,
+    free: Vec<usize>,
+    /// Places of calls that nobody has looked at yet.
+    fresh: Vec<usize>,
+    /// Places of calls that were woken.
+    woken: Vec<usize>,
+    /// Places to look at in this turn.
+    turn: VecDeque<usize>,
+}
+
+impl<B> Calls<B>
+where
+    B: http_body::Body<Data = Bytes> + Send + Unpin + 'static,
+{
+    pub(super) fn new(ready: Arc<Ready>) -> Calls<B> {
+        let (places, free) = (Vec::new(), Vec::new());
+        Calls { ready, places, free, fresh: Vec::new(), woken: Vec::new(), turn: VecDeque::new() }
+    }
+
+    /// Takes something up; it is looked at in the next turn. Where it is.
+    pub(super) fn add(&mut self, stream: u32, work: Work<B>) -> usize {
+        let place = self.put(stream, work);
+        self.fresh.push(place);
+        place
+    }
+
+    /// Takes something up that its caller looks at. Where it is.
+    pub(super) fn put(&mut self, stream: u32, work: Work<B>) -> usize {
+        let place = self.free.pop().unwrap_or_else(|| {
+            let place = self.places.len();
+            let bell = Bell::new(&self.ready, place);
+            let waker = Waker::from(Arc::clone(&bell));
+            self.places.push(Place { bell, waker, stream, work: None });
+            place
+        });
+        self.places[place].stream = stream;
+        self.places[place].work = Some(work);
+        place
+    }
+
+    /// Has a place looked at in the next turn.
+    pub(super) fn look_at(&mut self, place: usize) {
+        self.places[place].waker.wake_by_ref();
+    }
+
+    /// Drops what is at a place.
+    pub(super) fn drop_at(&mut self, place: usize) {
+        if self.places[place].work.take().is_some() {
+            self.free.push(place);
+        }
+    }
+
+    /// Begins a turn: what was left of the last one, what was woken since, and what is new.
+    pub(super) fn begin_turn(&mut self, cx: &Context<'_>) {
+        self.ready.begin(&mut self.woken, cx);
+        self.turn.extend(self.woken.drain(..));
+        self.turn.extend(self.fresh.drain(..));
+    }
+
+    /// Whether nothing of this turn is left.
+    pub(super) fn is_turn_over(&self) -> bool {
+        self.turn.is_empty()
+    }
+
+    /// What the next one came to that came to anything: its stream, its place.
+    pub(super) fn poll_next(&mut self, looks: &mut usize) -> Option<(u32, usize, Done<B>)> {
+        while *looks > 0 {
+            let place = self.turn.pop_front()?;
+            *looks -= 1;
+            self.places[place].bell.answer();
+            if let Some(done) = self.poll_at(place) {
+                return Some((self.places[place].stream, place, done));
+            }
+        }
+        None
+    }
+
+    /// Looks at one place.
+    pub(super) fn poll_at(&mut self, place: usize) -> Option<Done<B>> {
+        let Place { waker, work, .. } = &mut self.places[place];
+        let mut cx = Context::from_waker(waker);
+        let done = match work.as_mut()? {
+            Work::Call(call) => call.as_mut().poll(&mut cx).map(|reply| match reply {
+                Reply::Message(message) => Done::Message(message),
+                Reply::Other(response) => Done::Head(response),
+            }),
+            Work::Head(head) => head.as_mut().poll(&mut cx).map(Done::Head),
+            Work::Body(body) => return Pin::new(body).poll_frame(&mut cx).map(Done::Part).into_option(),
+        };
+        if done.is_ready() {
+            self.drop_at(place);
+        }
+        done.into_option()
+    }
+}
+
+/// A poll as an option: what is pending is woken later.
+trait IntoOption<T> {
+    fn into_option(self) -> Option<T>;
+}
+
+impl<T> IntoOption<T> for Poll<T> {
+    fn into_option(self) -> Option<T> {
+        match self {
+            Poll::Ready(done) => Some(done),
+            Poll::Pending => None,
+        }
+    }
+}
+
+/// Trailers, as the connection takes them.
+pub(super) fn fields(trailers: &http::HeaderMap) -> Vec<Field> {
+    let field = |(name, value): (&http::HeaderName, &http::HeaderValue)| Field {
+        name: Bytes::copy_from_slice(name.as_str().as_bytes()),
+        value: Bytes::copy_from_slice(value.as_bytes()),
+    };
+    trailers.iter().map(field).collect()
+}
