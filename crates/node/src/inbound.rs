@@ -61,6 +61,11 @@ impl<D: Disk + Clone + 'static> PeerInbound for Inbound<D> {
         self.shared.consensus.push(Input::LinkDown { peer });
     }
 
+    fn peer_gone(&self, peer: NodeId) {
+        tracing::info!(peer = %format_args!("{peer:x}"), "a peer's connections ended and it takes no new one");
+        self.shared.consensus.push(Input::PeerGone { peer });
+    }
+
     fn members(&self) -> Vec<Member> {
         // Names are known to the state alone, and addresses to both.
         let state = self.shared.state.read();

@@ -175,10 +175,12 @@ impl<D: Disk + Clone, L: Links> JournalWorker<D, L> {
                 self.journal.sync().map_err(AppendError::Failed)?;
                 self.shared.measurements.sync.record(began.elapsed());
             }
+            // Before what depends on it is sent: an answer to a request for a vote must not overtake the news that
+            // everything before the request is durable, on which the engine insists of whoever is elected.
+            self.shared.consensus.push(Input::Persisted { number: under_way.number });
             for (to, frames) in under_way.send {
                 self.links.send_all(to, frames);
             }
-            self.shared.consensus.push(Input::Persisted { number: under_way.number });
         }
     }
 

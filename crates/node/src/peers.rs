@@ -162,6 +162,12 @@ pub trait PeerInbound: Send + Sync + 'static {
     /// end because this node stops. Calls for one peer never overlap and the last one is true.
     fn link_down(&self, peer: NodeId);
 
+    /// The connections with `peer`, both ways, ended, and it takes no new one. Said once for each time that
+    /// there was a connection to it; not while this node stops.
+    fn peer_gone(&self, peer: NodeId) {
+        let _ = peer;
+    }
+
     /// The members, for whoever asks (`enquiry`).
     fn members(&self) -> Vec<Member> {
         Vec::new()

@@ -175,6 +175,12 @@ impl<D: Disk + Clone, L> Workers<D, L> {
         (standing.role == tidelock_replica::Role::Leader).then_some(standing.term)
     }
 
+    /// The leader this node knows.
+    #[must_use]
+    pub fn leader(&self) -> Option<tidelock_model::NodeId> {
+        self.shared.standing.lock().leader
+    }
+
     /// Whether the disk was found to be full.
     #[must_use]
     pub fn is_full(&self) -> bool {

@@ -3,7 +3,7 @@
 //!
 //! Rules it keeps (design section 2):
 //! - the library's one source of randomness, the election timeout, is overwritten after every call
-//!   from (seed, node, term), so that a run can be replayed bit by bit;
+//!   from (seed, node, term) and the voters, so that a run can be replayed bit by bit;
 //! - a read context is never used twice ([`ReadContext`] has no constructor that could);
 //! - nothing is proposed on a follower: the library would forward it silently, we do so ourselves;
 //! - bytes from the network or the disk never reach the library's protobuf parser ([`wire`]).
@@ -11,6 +11,7 @@
 //! Not here: who waits for what (`proposals`, `read_barrier`), applying (`applier`), any IO.
 
 mod changes;
+mod elections;
 mod log_store;
 mod message;
 mod wire;
@@ -21,6 +22,8 @@ use raft::{Config, RawNode, SnapshotStatus, StateRole};
 use tidelock_model::{HardState, LogEntry, LogIndex, MemberChange, MemberRole, NodeId, Reader, Term, Wire};
 
 use self::changes::{conf_change, left, without_staying};
+pub(crate) use self::elections::Asked;
+use self::elections::Held;
 pub use self::log_store::Fetch;
 use self::log_store::LogStore;
 pub(crate) use self::message::{describe, is_append, read_round};
@@ -175,11 +178,19 @@ pub enum PeerFault {
 pub struct Consensus {
     raw: RawNode<LogStore>,
     seed: u64,
+    /// The term and election timeout that were last fixed.
+    fixed: Option<(u64, usize)>,
     introduced: bool,
     /// Readies handed out whose term or vote is not durable yet.
     unsynced_promise: Option<u64>,
     /// The last ready that agreed on a change of members, while it is not durable.
     unsynced_membership: Option<u64>,
+    /// Who asked for a pre-vote too early, lately.
+    held: Option<Held>,
+    /// Ticks for which this node does not agree to whoever comes after it.
+    insists: u32,
+    /// See [`Consensus::take_asked`].
+    asked: Option<Asked>,
     /// Index up to which entries were handed out as committed.
     handed_out: u64,
     /// Index up to which they were carried out. A snapshot may be carried out before the log's restart
@@ -216,9 +227,13 @@ impl Consensus {
         let mut consensus = Consensus {
             raw,
             seed,
+            fixed: None,
             introduced,
             unsynced_promise: None,
             unsynced_membership: None,
+            held: None,
+            insists: 0,
+            asked: None,
             handed_out,
             carried_out: handed_out,
         };
@@ -253,6 +268,7 @@ impl Consensus {
         }
         self.raw.tick();
         self.fix_election_timeout();
+        self.tick_held();
     }
 
     /// Takes a message from a peer.
@@ -268,9 +284,7 @@ impl Consensus {
         if !self.introduced {
             return Ok(());
         }
-        // What the library refuses here (an unknown sender of a response, a stale transfer) is weather.
-        let _ = self.raw.step(message);
-        self.fix_election_timeout();
+        self.step_or_hold(message);
         Ok(())
     }
 
@@ -414,6 +428,7 @@ impl Consensus {
             ready.install = Some((LogIndex(metadata.index), Term(metadata.term)));
             self.handed_out = metadata.index;
             self.raw.mut_store().restart(metadata);
+            self.voters_changed();
         }
         let entries = given.take_entries();
         ready.entries = entries.iter().map(wire::entry_from).collect();
@@ -500,22 +515,12 @@ impl Consensus {
                 };
                 let bytes = wire::encode_voters(&voters).into();
                 self.raw.mut_store().set_voters(voters);
+                self.voters_changed();
                 Committed::Membership { index, term, change, voters: bytes }
             }
             // Removing the last voter, or leaving a joint configuration twice: refused alike everywhere.
             Err(_) => Committed::Nothing { index, term },
         }
-    }
-
-    fn fix_election_timeout(&mut self) {
-        let raft = &mut self.raw.raft;
-        let base = raft.election_timeout();
-        let mut input = [0; 24];
-        input[..8].copy_from_slice(&self.seed.to_le_bytes());
-        input[8..16].copy_from_slice(&raft.id.to_le_bytes());
-        input[16..].copy_from_slice(&raft.term.to_le_bytes());
-        let draw = xxhash_rust::xxh3::xxh3_64(&input) % base as u64;
-        raft.set_randomized_election_timeout(base + draw as usize);
     }
 
     /// Whether this node leads.

@@ -245,6 +245,12 @@ pub enum Input {
         /// Which.
         peer: NodeId,
     },
+    /// The connection from this peer ended, and it takes no new one: its process is gone, as far as can be seen from
+    /// here. Said at most once for each time there was a connection.
+    PeerGone {
+        /// Which.
+        peer: NodeId,
+    },
     /// Every other founder has taken note of this node's disk. A founder that holds nothing yet makes no
     /// promise before this (H21).
     Introduced,

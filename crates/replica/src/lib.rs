@@ -8,6 +8,7 @@
 //! Not here: any IO, clock or randomness; wire protocols of clients; what a command means (`state`).
 
 mod applier;
+mod broken_link;
 // The engine's message types are generated; setting their fields one by one is their own idiom.
 #[allow(clippy::field_reassign_with_default)]
 pub mod consensus;

@@ -13,6 +13,7 @@ use bytes::Bytes;
 use tidelock_model::limits::BATCH_COMMANDS_MAX;
 use tidelock_model::{Batch, LogIndex, LogTime, MemberRole, Members, NodeId, Term};
 
+use crate::broken_link::BrokenLink;
 use crate::consensus::{Consensus, PeerFault, ReadContexts, Ready, Role, Start};
 use crate::digests::Digests;
 use crate::effects::{
@@ -67,6 +68,7 @@ pub struct Replica {
     /// Leader and term as of the last look, to notice changes.
     known: (Option<NodeId>, Term, bool),
     leader_changes: u64,
+    pub(crate) broken_link: BrokenLink,
 }
 
 impl Replica {
@@ -99,6 +101,7 @@ impl Replica {
             full: BTreeSet::new(),
             known,
             leader_changes: 0,
+            broken_link: BrokenLink::default(),
         })
     }
 
@@ -140,6 +143,7 @@ impl Replica {
                 self.lease_waits.values_mut().for_each(|wait| wait.sent = None);
                 self.renewals.send_again();
             }
+            Input::PeerGone { peer } => self.peer_gone(peer),
             Input::Introduced => self.consensus.introduce(),
             Input::StepDown => self.step_down(),
         }
@@ -247,7 +251,7 @@ impl Replica {
 
     fn engine_message(&mut self, from: NodeId, message: Bytes) {
         match self.consensus.step(from, message) {
-            Ok(()) => {}
+            Ok(()) => self.heed_question(),
             Err(fault @ PeerFault::LostLog { .. }) => self.effects.fatal = Some(Fatal::LostLog(fault)),
             Err(fault) => self.effects.faults.push((from, fault)),
         }
@@ -257,6 +261,7 @@ impl Replica {
         self.tick += 1;
         self.now = now;
         self.consensus.tick();
+        self.follow_hint();
         for (number, why) in self.proposals.tick(self.tick, self.settings.node) {
             self.effects.replies.push(Reply::ProposalFailed { number, why });
         }

@@ -4,6 +4,9 @@
 // The harness is part of the tests: what it unwraps is there, or the test has failed.
 #![allow(clippy::unwrap_used)]
 
+#[path = "cluster/broken_link.rs"]
+mod broken_link;
+
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 

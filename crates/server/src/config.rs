@@ -46,6 +46,9 @@ const MAX_WATCHERS_PER_STREAM_DEFAULT: usize = 10_000;
 const WORKER_THREADS_DEFAULT_MAX: usize = 4;
 /// Raft's rule of thumb is one order of magnitude; below five, one lost heartbeat is half an election.
 const ELECTION_PER_HEARTBEAT_MIN: u64 = 5;
+/// A leader that stands still without dying is succeeded within a second (decision 0018): six silent heartbeats, up
+/// to two more until somebody asks, and the election.
+const ELECTION_MS_DEFAULT: u64 = 600;
 /// More voters than this only make writes slower.
 const FOUNDERS_MAX: usize = 9;
 
@@ -101,6 +104,8 @@ pub(crate) struct Config {
     pub(crate) cluster_token: String,
     pub(crate) heartbeat: Duration,
     pub(crate) election_timeout: Duration,
+    /// Whether somebody asked for it.
+    pub(crate) election_given: bool,
     pub(crate) request_timeout: Duration,
     pub(crate) max_request_bytes: usize,
     pub(crate) max_txn_ops: usize,
@@ -177,7 +182,7 @@ impl Config {
         ];
         checks.distinct(&client_listen, peer_listen, others, &service.metrics_listen);
         let heartbeat_ms = checks.within("heartbeat-ms", settings.heartbeat_ms, 100, 10, 10_000);
-        let election_ms = checks.within("election-ms", settings.election_ms, 1_000, 50, 120_000);
+        let election_ms = checks.within("election-ms", settings.election_ms, ELECTION_MS_DEFAULT, 50, 120_000);
         checks.timing(heartbeat_ms, election_ms);
         let request_timeout_ms = checks.within("request-timeout-ms", settings.request_timeout_ms, 5_000, 100, 600_000);
         let config = Config {
@@ -219,6 +224,7 @@ impl Config {
             cluster_token,
             heartbeat: Duration::from_millis(heartbeat_ms),
             election_timeout: Duration::from_millis(election_ms),
+            election_given: settings.election_ms.is_some(),
             request_timeout: Duration::from_millis(request_timeout_ms),
         };
         if checks.problems.is_empty() { Ok(config) } else { Err(checks.problems) }

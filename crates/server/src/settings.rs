@@ -314,7 +314,7 @@ pub(crate) struct Settings {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) heartbeat_ms: Option<u64>,
 
-    /// How long followers wait for that before they seek election, at least five heartbeats [default: 1000]
+    /// How long followers wait for that before they seek election, at least five heartbeats [default: 600]
     #[arg(long, env = "TIDELOCK_ELECTION_MS", value_name = "MS", help_heading = "Timing")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) election_ms: Option<u64>,

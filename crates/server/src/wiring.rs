@@ -39,6 +39,8 @@ use crate::zookeeper_admin;
 const NODE_STOP_PATIENCE: Duration = Duration::from_secs(10);
 /// How long connections get to end by themselves once the node has stopped.
 const CONNECTIONS_STOP_PATIENCE: Duration = Duration::from_secs(1);
+/// etcd's election timeout, if nobody says otherwise. Its clients know the least time to live that follows from it.
+const ETCD_ELECTION: Duration = Duration::from_secs(1);
 
 /// How to run, beside what is configured.
 #[derive(Clone, Copy, Debug)]
@@ -314,8 +316,9 @@ fn serve_etcd(
 
 fn face_config(config: &Config) -> FaceConfig {
     let defaults = FaceConfig::default();
-    // A change of leader takes up to two election timeouts; a lease must outlive it.
-    let ttl_min = config.election_timeout.mul_f64(1.5).as_millis().div_ceil(1000).max(1);
+    // As etcd reckons it, whose default is a second: a lease must outlive a change of leader.
+    let election = config.election_timeout.max(if config.election_given { Duration::ZERO } else { ETCD_ELECTION });
+    let ttl_min = election.mul_f64(1.5).as_millis().div_ceil(1000).max(1);
     let limits = tidelock_face_etcd::Limits {
         request_bytes: config.max_request_bytes,
         txn_ops: config.max_txn_ops,
@@ -326,7 +329,7 @@ fn face_config(config: &Config) -> FaceConfig {
     let service = &config.service;
     FaceConfig {
         limits,
-        leader_grace: config.election_timeout * 3,
+        leader_grace: election * 3,
         scratch_dir: config.data_dir.clone(),
         progress_interval: service.progress_interval,
         streams_per_connection: service.max_streams_per_connection,

@@ -60,6 +60,8 @@ paths! {
     CLOCK_JUMP = "fault: clock-jump", 100;
     /// Clients could not reach a node.
     CLIENTS_CUT_OFF = "fault: clients-cut-off", 100;
+    /// A node was told that the leader is gone, although it lived.
+    FALSE_ALARM = "fault: false-alarm", 100;
 
     /// A cut around one node, both ways.
     ISOLATE = "cut: isolate", 100;
@@ -89,6 +91,10 @@ paths! {
 
     /// Another node leads than before.
     LEADER_CHANGE = "path: leader change", 3_000;
+    /// A node was told that the leader is gone, by its connections that had ended, and it was.
+    LEADER_SEEN_GONE = "path: leader seen gone by a broken link", 300;
+    /// Somebody led within half an election timeout after a leader had been killed.
+    QUICK_SUCCESSION = "path: quick succession", 100;
     /// A node took over the snapshot of another.
     SNAPSHOT_INSTALLED = "path: snapshot install", 300;
     /// A node took a snapshot.

@@ -1,7 +1,7 @@
 //! The links of a simulated node: what it sends is put down for the world to carry, and what the world
 //! knows of its connections is shown to it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
@@ -23,6 +23,8 @@ struct Content {
     peers: BTreeMap<NodeId, LinkState>,
     frames: Vec<(NodeId, Bytes)>,
     snapshots: Vec<Sending>,
+    /// Peers that were connected, until it is told that they are gone.
+    met: BTreeSet<NodeId>,
     changed: bool,
 }
 
@@ -71,9 +73,16 @@ impl SimLinks {
 
     /// The peer accepted the greeting.
     pub(crate) fn connected(&self, peer: NodeId) {
-        if let Some(state) = self.lock().peers.get_mut(&peer) {
+        let mut content = self.lock();
+        content.met.insert(peer);
+        if let Some(state) = content.peers.get_mut(&peer) {
             (state.connected, state.accepted, state.problem) = (true, true, None);
         }
+    }
+
+    /// Whether the peer was connected since this was last asked.
+    pub(crate) fn take_met(&self, peer: NodeId) -> bool {
+        self.lock().met.remove(&peer)
     }
 
     /// There is no connection to the peer, and why.

@@ -103,6 +103,8 @@ pub struct World {
     /// Links whose next attempt to connect is in the list.
     connecting: BTreeSet<(NodeId, NodeId)>,
     leaders: BTreeSet<(Term, NodeId)>,
+    /// When the last leader whose life ended did.
+    leader_ended: Option<Micros>,
     /// Founders that have met all others.
     introduced: BTreeSet<NodeId>,
     /// Nodes that stopped because they were removed, as they said.
@@ -152,6 +154,7 @@ impl World {
             next_number: 0,
             connecting: BTreeSet::new(),
             leaders: BTreeSet::new(),
+            leader_ended: None,
             introduced: BTreeSet::new(),
             said_removed: BTreeSet::new(),
             violations: Vec::new(),
@@ -452,6 +455,10 @@ impl World {
             && self.leaders.insert((term, node))
         {
             self.coverage.hit(coverage::LEADER_CHANGE);
+            let soon = self.plan.timing.election() / 2;
+            if self.leader_ended.take().is_some_and(|ended| self.now() < ended + soon) {
+                self.coverage.hit(coverage::QUICK_SUCCESSION);
+            }
             self.trace.numbers(self.clock.now(), Some(node), "leads", &[term.0]);
             self.recorder.observe(Observation::Leads { node, term });
         }
@@ -483,6 +490,9 @@ impl World {
         let now = self.now();
         self.trace.note(now, Some(node), || why.to_owned());
         self.trace.numbers(now, Some(node), "ends", &[]);
+        if self.leader() == Some(node) {
+            self.leader_ended = Some(now);
+        }
         self.doors.close(node);
         self.recorder.observe(Observation::Stopped { node, why: why.to_owned() });
         let Some(machine) = self.machines.get_mut(&node) else { return };

@@ -3,7 +3,8 @@
 //! been let go.
 //!
 //! `link_up` and `link_down` are called from here, under the lock, so that their order is the order
-//! of events: an old connection's end is never reported after a newer one's start.
+//! of events: an old connection's end is never reported after a newer one's start. So is `peer_gone`, if the
+//! peer already turned out to take no new connection.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -79,12 +80,18 @@ impl Drop for Claim {
             // Our own end is not the peer's: a node that stops must not report its whole cluster dead.
             if self.purpose == Purpose::Messages && !self.shared.is_stopping() {
                 self.shared.inbound.link_down(self.peer);
+                self.shared.tell_if_gone(self.peer);
             }
         }
     }
 }
 
 impl Claims {
+    /// Whether a messages connection from `peer` is open.
+    pub(super) fn hears(&self, peer: NodeId) -> bool {
+        self.0.lock().by_peer.contains_key(&(peer, Purpose::Messages))
+    }
+
     /// Lets go of every connection from a peer that was removed.
     pub(super) fn evict(&self, shared: &Shared, peer: NodeId) {
         let mut claimed = self.0.lock();

@@ -25,6 +25,10 @@ use super::stream::PeerStream;
 /// How long what was queued for a peer that is no longer one may take to be sent.
 const LAST_WORDS: Duration = Duration::from_millis(300);
 
+/// A link that lived for this long is tried again at once when it ends, to learn whether the peer is still there. One
+/// that ends sooner waits, so that two nodes that do not get along do not do so without pause.
+const REDIAL_AT_ONCE_AFTER: Duration = Duration::from_secs(1);
+
 /// Where a peer is reached; `None` once it was removed.
 pub(super) type Addresses = Option<Arc<[String]>>;
 
@@ -40,8 +44,20 @@ pub(super) struct Link {
     pub(super) accepted: AtomicBool,
     /// The peer is known to be up: do not wait out the pause.
     pub(super) retry_now: Notify,
+    contact: Mutex<Contact>,
     problem: Mutex<Option<String>>,
     gate: LogGate,
+}
+
+/// What dialing told about the peer, for whoever asks whether it is gone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Contact {
+    /// There was none yet, or its loss was told.
+    None,
+    /// It accepted a connection, which may have ended since.
+    Made,
+    /// After that nobody answered.
+    Lost,
 }
 
 impl Link {
@@ -54,6 +70,7 @@ impl Link {
             written: AtomicU64::new(0),
             accepted: AtomicBool::new(false),
             retry_now: Notify::new(),
+            contact: Mutex::new(Contact::None),
             problem: Mutex::new(None),
             gate: LogGate::default(),
         }
@@ -64,6 +81,24 @@ impl Link {
         self.problem.lock().clone()
     }
 
+    /// Whether the peer was there and no longer answers; `true` once for each time.
+    pub(super) fn take_loss(&self) -> bool {
+        let mut contact = self.contact.lock();
+        let lost = *contact == Contact::Lost;
+        if lost {
+            *contact = Contact::None;
+        }
+        lost
+    }
+
+    /// Nobody answered.
+    fn lose_contact(&self) {
+        let mut contact = self.contact.lock();
+        if *contact == Contact::Made {
+            *contact = Contact::Lost;
+        }
+    }
+
     /// Runs until the peer is removed.
     pub(super) async fn run(&self, shared: &Shared) {
         let mut addresses = self.addresses.subscribe();
@@ -71,6 +106,7 @@ impl Link {
         loop {
             let targets = addresses.borrow_and_update().clone();
             let Some(targets) = targets else { return };
+            let mut redial = false;
             let ended = {
                 let mut pumping = std::pin::pin!(self.connect_and_pump(shared, &targets, &mut pause));
                 tokio::select! {
@@ -82,11 +118,17 @@ impl Link {
                         }
                         false
                     }
-                    () = &mut pumping => true,
+                    lived = &mut pumping => {
+                        redial = lived >= REDIAL_AT_ONCE_AFTER;
+                        true
+                    }
                 }
             };
             if !ended {
                 pause.reset();
+                continue;
+            }
+            if redial {
                 continue;
             }
             tokio::select! {
@@ -97,16 +139,22 @@ impl Link {
         }
     }
 
-    /// One connection, from dialing to its end.
-    async fn connect_and_pump(&self, shared: &Shared, targets: &[String], pause: &mut Pause) {
+    /// One connection, from dialing to its end. Says how long it was open.
+    async fn connect_and_pump(&self, shared: &Shared, targets: &[String], pause: &mut Pause) -> Duration {
         let dialed = match dial(&shared.config, &shared.identity, self.peer, targets, Purpose::Messages).await {
             Ok(dialed) => dialed,
             Err(error) => {
                 pause.near = matches!(error, DialError::Unreachable { near: true, .. });
                 self.report(&error);
-                return;
+                if matches!(error, DialError::Unreachable { .. }) {
+                    self.lose_contact();
+                    shared.unanswered(self.peer);
+                }
+                return Duration::ZERO;
             }
         };
+        let opened = Instant::now();
+        *self.contact.lock() = Contact::Made;
         pause.reset();
         pause.near = dialed.address.ip().is_loopback();
         tracing::info!(peer = %self.peer, address = %dialed.address, version = dialed.version, "peer link established");
@@ -116,6 +164,7 @@ impl Link {
         // Being cut off by a change of addresses drops this future, and the guard closes the outbox.
         let Err(broken) = self.pump(dialed, &shared.config.limits).await;
         self.report(&broken);
+        opened.elapsed()
     }
 
     fn report(&self, problem: &dyn std::fmt::Display) {

@@ -262,6 +262,20 @@ impl Shared {
         *self.stopping.borrow()
     }
 
+    /// Nobody answers where `peer` was: if it is not heard either, it is gone.
+    pub(super) fn unanswered(&self, peer: NodeId) {
+        if !self.claims.hears(peer) {
+            self.tell_if_gone(peer);
+        }
+    }
+
+    /// Tells that a peer whose messages connection to us has ended is gone, if it takes no new one from us.
+    pub(super) fn tell_if_gone(&self, peer: NodeId) {
+        if self.links.read().get(&peer).is_some_and(|link| link.take_loss()) {
+            self.inbound.peer_gone(peer);
+        }
+    }
+
     /// The peer just connected to us, so it is up: do not wait to connect back.
     pub(super) fn hurry(&self, peer: NodeId) {
         if let Some(link) = self.links.read().get(&peer) {

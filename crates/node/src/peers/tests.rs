@@ -1,6 +1,7 @@
 //! Whole links over loopback: two real nodes' worth of sockets, a recorder in place of the node.
 
 mod broken_links;
+mod gone;
 mod refusals;
 mod snapshots;
 
@@ -24,6 +25,7 @@ const DEADLINE: Duration = Duration::from_secs(20);
 enum LinkEvent {
     Up(NodeId),
     Down(NodeId),
+    Gone(NodeId),
 }
 
 /// Stands in for the node: writes down what it is told.
@@ -70,6 +72,10 @@ impl PeerInbound for Recorder {
 
     fn link_down(&self, peer: NodeId) {
         self.events.lock().push(LinkEvent::Down(peer));
+    }
+
+    fn peer_gone(&self, peer: NodeId) {
+        self.events.lock().push(LinkEvent::Gone(peer));
     }
 
     fn admits(&self, node: NodeId, _disk: u64) -> Result<(), String> {

@@ -317,6 +317,7 @@ impl Schedule<'_> {
             Kind::ClientsCutOff => {
                 Fault::ClientsCutOff { target, lasts: self.lasting(200 * MILLISECOND, 10 * SECOND).min(left) }
             }
+            Kind::FalseAlarm => Fault::FalseAlarm { target },
         })
     }
 

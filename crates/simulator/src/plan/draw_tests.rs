@@ -170,6 +170,7 @@ fn broken_nodes(plan: &Plan, scheduled: &Scheduled, now: Micros) -> u64 {
     let while_it_lasts = now >= *at && now < at + fault.lasts();
     match fault.kind() {
         Kind::ClockRate | Kind::ClockJump | Kind::ClientsCutOff => 0,
+        Kind::FalseAlarm => 0,
         Kind::CrashAll if now >= *at && now < at + fault.lasts() + 2 * plan.timing.election() => plan.nodes,
         Kind::Partition | Kind::Flap if while_it_lasts => match fault.shape() {
             Some(Shape::Halves(_) | Shape::Bridge(_) | Shape::Ring) => plan.nodes,

@@ -146,6 +146,12 @@ pub enum Fault {
         /// For how long.
         lasts: Micros,
     },
+    /// A node's connections with the leader break and it is told that the leader is gone, although it lives. If the
+    /// leader itself is meant, all others are told.
+    FalseAlarm {
+        /// Who.
+        target: Target,
+    },
 }
 
 /// Whom a fault strikes; who that is is decided when it strikes.
@@ -232,6 +238,7 @@ pub enum Kind {
     ClockRate,
     ClockJump,
     ClientsCutOff,
+    FalseAlarm,
 }
 
 impl Kind {
@@ -254,6 +261,7 @@ impl Kind {
         Kind::ClockRate,
         Kind::ClockJump,
         Kind::ClientsCutOff,
+        Kind::FalseAlarm,
     ];
 
     /// The name it is counted under.
@@ -277,6 +285,7 @@ impl Kind {
             Kind::ClockRate => coverage::CLOCK_RATE,
             Kind::ClockJump => coverage::CLOCK_JUMP,
             Kind::ClientsCutOff => coverage::CLIENTS_CUT_OFF,
+            Kind::FalseAlarm => coverage::FALSE_ALARM,
         }
     }
 
@@ -295,7 +304,7 @@ impl Kind {
     /// Whether it parts nodes from each other, so that it means nothing to a single node.
     #[must_use]
     pub fn parts(self) -> bool {
-        matches!(self, Kind::Partition | Kind::Flap)
+        matches!(self, Kind::Partition | Kind::Flap | Kind::FalseAlarm)
     }
 }
 
@@ -326,6 +335,7 @@ impl Fault {
             Fault::ClockRate { .. } => Kind::ClockRate,
             Fault::ClockJump { .. } => Kind::ClockJump,
             Fault::ClientsCutOff { .. } => Kind::ClientsCutOff,
+            Fault::FalseAlarm { .. } => Kind::FalseAlarm,
         }
     }
 
@@ -346,7 +356,8 @@ impl Fault {
             | Fault::Misdirect { target, .. }
             | Fault::ClockRate { target, .. }
             | Fault::ClockJump { target, .. }
-            | Fault::ClientsCutOff { target, .. } => Some(*target),
+            | Fault::ClientsCutOff { target, .. }
+            | Fault::FalseAlarm { target } => Some(*target),
             Fault::CrashAll { .. } | Fault::Partition { .. } | Fault::Flap { .. } => None,
         }
     }
@@ -381,7 +392,8 @@ impl Fault {
             | Fault::BitRot { .. }
             | Fault::Misdirect { .. }
             | Fault::ClockRate { .. }
-            | Fault::ClockJump { .. } => 0,
+            | Fault::ClockJump { .. }
+            | Fault::FalseAlarm { .. } => 0,
         }
     }
 }

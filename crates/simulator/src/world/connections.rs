@@ -13,6 +13,10 @@ use crate::machine::Worker;
 use crate::network::Delivery;
 use crate::plan::{MILLISECOND, SECOND};
 
+/// How soon a connection that ended is tried again, mostly.
+const REDIAL: (Micros, Micros) = (100, 5 * MILLISECOND);
+/// How often it is, in thousandths; else after the pause between two attempts.
+const REDIAL_PERMILLE: u64 = 800;
 /// Pause between two attempts to connect.
 const RETRY: (Micros, Micros) = (30 * MILLISECOND, 300 * MILLISECOND);
 /// A link on which nothing was heard for this long is given up.
@@ -84,6 +88,11 @@ impl World {
             Err(why) => {
                 self.trace.note(self.clock.now(), Some(from), || format!("no link to {to}: {why}"));
                 links.disconnected(to, &why);
+                // Where nobody listens a connection is refused. One that is cut off, or paused, does not answer at all.
+                let refused = self.machines.get(&to).is_some_and(|machine| machine.life.is_none()) && through && awake;
+                if refused && links.take_met(to) {
+                    self.tell_gone(from, to);
+                }
                 let wait = self.random.between(RETRY.0, RETRY.1);
                 self.try_to_connect(from, to, wait);
             }
@@ -102,8 +111,20 @@ impl World {
         if let Some(life) = self.machines.get(&to).and_then(|machine| machine.life.as_ref()) {
             life.inbound.link_down(from);
         }
-        let wait = self.random.between(RETRY.0, RETRY.1);
+        let (least, most) = if self.random.chance(REDIAL_PERMILLE) { REDIAL } else { RETRY };
+        let wait = self.random.between(least, most);
         self.try_to_connect(from, to, wait);
+    }
+
+    /// A node is told that a peer's process is gone.
+    pub(super) fn tell_gone(&mut self, node: NodeId, peer: NodeId) {
+        let Some(life) = self.machines.get(&node).and_then(|machine| machine.life.as_ref()) else { return };
+        if life.workers.leader() == Some(peer) && self.machines.get(&peer).is_some_and(|peer| peer.life.is_none()) {
+            self.coverage.hit(coverage::LEADER_SEEN_GONE);
+        }
+        life.inbound.peer_gone(peer);
+        self.trace.numbers(self.clock.now(), Some(node), "peer gone", &[peer.0]);
+        self.wake_if_it_has_work(node, Worker::Consensus);
     }
 
     /// Nothing was heard on a link for long.

@@ -108,7 +108,22 @@ impl World {
                 self.doors.block(node, true);
                 self.after(lasts, Event::ClientsReturn(node));
             }
+            Fault::FalseAlarm { .. } => self.false_alarm(node),
             Fault::Partition { .. } | Fault::Flap { .. } | Fault::CrashAll { .. } => {}
+        }
+    }
+
+    /// Connections with the leader break, and whoever had them takes it for dead.
+    fn false_alarm(&mut self, node: NodeId) {
+        let Some(leader) = self.leader() else { return };
+        let alarmed: Vec<NodeId> = match node == leader {
+            true => self.machines.keys().copied().filter(|other| *other != leader).collect(),
+            false => vec![node],
+        };
+        for other in alarmed {
+            self.break_link(leader, other, "the connection was reset");
+            self.break_link(other, leader, "the connection was reset");
+            self.tell_gone(other, leader);
         }
     }
 
