@@ -20,6 +20,8 @@ use crate::snapshots::{Received, SnapshotJob, Snapshots};
 const LOCK_BYTES_MAX: usize = 256 << 10;
 /// Steps of sweeping old versions at a time, likewise.
 const SWEEP_STEPS: usize = 500;
+/// How often the allocator is reminded of what was freed.
+const NUDGE_EVERY: Duration = Duration::from_secs(1);
 
 /// What runs snapshots on the side: a thread each, or the simulator.
 pub type RunSnapshot<D> = Box<dyn FnMut(SnapshotJob<D>) + Send>;
@@ -37,8 +39,8 @@ pub struct ApplyWorker<D: Disk + Clone> {
     expiries: u64,
     /// Whether old versions are left to sweep.
     sweep: Sweep,
-    /// Ticks left on which the allocator is reminded of what was freed.
-    nudges: u32,
+    /// When the allocator was last reminded of what was freed.
+    nudged: Duration,
 }
 
 /// How far sweeping what was compacted has come.
@@ -68,7 +70,7 @@ impl<D: Disk + Clone> ApplyWorker<D> {
             ticked: Duration::ZERO,
             expiries: 0,
             sweep: Sweep::GoOn,
-            nudges: 0,
+            nudged: Duration::ZERO,
         }
     }
 
@@ -127,7 +129,7 @@ impl<D: Disk + Clone> ApplyWorker<D> {
         self.shared.watchers.store(self.applier.hub.watchers(), Ordering::Relaxed);
         if now.steady.saturating_sub(self.ticked) >= self.heartbeat {
             self.end_leases();
-            self.nudge_allocator();
+            self.nudge_allocator(now.steady);
             self.ticked = now.steady;
         }
         if self.sweep != Sweep::Done {
@@ -150,17 +152,16 @@ impl<D: Disk + Clone> ApplyWorker<D> {
             false => Sweep::Done,
         };
         drop(state);
-        // For some seconds from now.
-        self.nudges = 50;
         self.shared.sweeping.send_replace(self.sweep != Sweep::Done);
     }
 
-    /// The allocator returns freed memory to the system a second later, but only when it is called for a
-    /// large block again, which a node at rest never does. So it is asked for one.
-    fn nudge_allocator(&mut self) {
-        const LARGE: usize = 4 << 20;
-        if self.nudges > 0 {
-            self.nudges -= 1;
+    /// The allocator returns freed memory to the system a second later, but only when a block larger than those it
+    /// keeps for reuse is freed, which a node at rest never does. So it is given one: address space, no page of
+    /// which is touched.
+    fn nudge_allocator(&mut self, now: Duration) {
+        const LARGE: usize = 32 << 20;
+        if now.saturating_sub(self.nudged) >= NUDGE_EVERY {
+            self.nudged = now;
             drop(std::hint::black_box(Vec::<u8>::with_capacity(LARGE)));
         }
     }
@@ -263,14 +264,17 @@ impl<D: Disk + Clone> ApplyWorker<D> {
         drop(waiting);
         tracing::info!(%index, revision = %received.state.revision(), "installed a snapshot from the leader");
         let members = received.state.members().clone();
-        {
+        let replaced = {
             let mut state = self.shared.state.write();
-            *state = received.state;
+            let replaced = std::mem::replace(&mut *state, received.state);
             self.shared.follow_auth(&state);
             self.shared.installs.fetch_add(1, Ordering::Relaxed);
             self.applier.installed(&state, term, received.voters);
             self.sweep = Sweep::GoOn;
-        }
+            replaced
+        };
+        // Millions of records are freed when no reader waits for the lock any more.
+        drop(replaced);
         self.applier.hub.wake();
         self.shared.consensus.push(Input::Installed { index, members });
     }

@@ -4,7 +4,7 @@ use std::net::TcpListener;
 use std::path::Path;
 use std::sync::Arc;
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tidelock_coordinator::Coordinator;
 use tidelock_journal::{OpenError, OsDisk, OsDiskError};
@@ -24,6 +24,8 @@ use crate::workers::{Draws, Prepared, Workers};
 
 /// How long a leader that shuts down waits for another to take over.
 const HAND_OVER_WAIT: Duration = Duration::from_secs(2);
+/// Longest rest between two turns of a snapshot.
+const SNAPSHOT_REST_MAX: Duration = Duration::from_millis(50);
 
 /// Why a node did not start. Nothing was changed on disk unless it says so.
 #[derive(Debug, thiserror::Error)]
@@ -202,9 +204,17 @@ fn check(config: &NodeConfig) -> Result<(), StartError> {
     Ok(())
 }
 
-/// Takes a snapshot beside everything else.
+/// Takes a snapshot beside everything else. Rests after each turn for as long as that took: half of the disk's and of a
+/// processor's time is left to requests, and none of them meets two turns in a row.
 fn snapshot_in_a_thread(mut job: SnapshotJob<OsDisk>) {
-    let spawned = std::thread::Builder::new().name("snapshot".into()).spawn(move || while job.turn() {});
+    let take = move || loop {
+        let began = Instant::now();
+        if !job.turn() {
+            return;
+        }
+        std::thread::sleep(began.elapsed().min(SNAPSHOT_REST_MAX));
+    };
+    let spawned = std::thread::Builder::new().name("snapshot".into()).spawn(take);
     if let Err(error) = spawned {
         tracing::warn!(%error, "no thread for a snapshot; it will be tried again");
     }

@@ -24,8 +24,12 @@ use crate::shared::{JournalTask, Pin, Shared, SnapshotFinished};
 
 /// Pages are gathered into chunks of this size, which compress better and cost fewer checksums.
 const CHUNK_BYTES: usize = 1 << 20;
+/// Leases looked at under one hold of the state's lock: some hundred microseconds.
+const LEASES_PER_PAGE: usize = 8 * 1024;
 /// A head is written in pieces of this size.
 const HEAD_PIECE_BYTES: usize = 16 << 20;
+/// Why a snapshot under way is not finished.
+const REPLACED: &str = "given up: a newer state was installed or the node stops";
 /// Snapshot files kept: the newest, and the one before it while a follower may still be reading it.
 const KEPT: usize = 2;
 /// The same on a full disk, where room counts more. A follower that is reading one has it open.
@@ -167,8 +171,8 @@ impl<D: Disk + Clone> Snapshots<D> {
         self.last_at = written;
         let (term, voters) = applier.position();
         let (head, pin) = {
-            let state = self.shared.state.read();
-            let head = state.begin_snapshot();
+            let mut state = self.shared.state.write();
+            let head = state.begin_long_snapshot();
             self.last_data = state.data_bytes();
             let pin = Pin::new(&self.shared, head.keep_from);
             (head, pin)
@@ -204,8 +208,13 @@ pub struct SnapshotJob<D: Disk + Clone> {
 }
 
 enum Progress<D: Disk + Clone> {
+    /// The head's leases are being read.
     Begun(SnapshotMeta),
-    Writing { writer: SnapshotWriter<D>, next: Option<SnapshotPosition>, chunk: Vec<u8> },
+    Writing {
+        writer: SnapshotWriter<D>,
+        next: Option<SnapshotPosition>,
+        chunk: Vec<u8>,
+    },
     Written(SnapshotWriter<D>),
     Over,
 }
@@ -232,26 +241,27 @@ impl<D: Disk + Clone> SnapshotJob<D> {
     /// `Some` when it is over: with why there is no snapshot, if there is none.
     fn advance(&mut self) -> Result<Option<Option<String>>, SnapshotError> {
         if self.shared.installs.load(Ordering::Relaxed) != self.installs || self.shared.is_stopped() {
-            return Ok(Some(Some("given up: a newer state was installed or the node stops".to_owned())));
+            return Ok(Some(Some(REPLACED.to_owned())));
         }
+        let page_bytes = self.shared.limits.snapshot_page_bytes;
         self.progress = match std::mem::replace(&mut self.progress, Progress::Over) {
-            Progress::Begun(meta) => {
-                let mut writer = SnapshotWriter::create(self.disk.clone(), meta)?;
-                write_head(&mut writer, &self.head.bytes)?;
-                if tidelock_model::planted!(JournalTrimmedTooSoon) {
-                    self.shared.journal.push(JournalTask::Trim(self.head.index));
-                }
-                Progress::Writing { writer, next: None, chunk: Vec::new() }
-            }
-            Progress::Writing { mut writer, next, mut chunk } => {
-                let page = {
-                    let state = self.shared.state.read();
-                    // Looked at again under the lock: the state the head belongs to must still be there.
-                    if self.shared.installs.load(Ordering::Relaxed) != self.installs {
-                        return Ok(Some(Some("given up: a newer state was installed".to_owned())));
+            Progress::Begun(meta) => match self.look(|state, head| state.read_leases(head, LEASES_PER_PAGE)) {
+                None => return Ok(Some(Some(REPLACED.to_owned()))),
+                Some(true) => Progress::Begun(meta),
+                Some(false) => {
+                    self.shared.state.write().release_leases();
+                    let mut writer = SnapshotWriter::create(self.disk.clone(), meta)?;
+                    write_head(&mut writer, &self.head.bytes)?;
+                    self.head.bytes = Vec::new();
+                    if tidelock_model::planted!(JournalTrimmedTooSoon) {
+                        self.shared.journal.push(JournalTask::Trim(self.head.index));
                     }
-                    state.snapshot_page(&self.head, next.as_ref(), self.shared.limits.snapshot_page_bytes)
-                };
+                    Progress::Writing { writer, next: None, chunk: Vec::new() }
+                }
+            },
+            Progress::Writing { mut writer, next, mut chunk } => {
+                let page = self.look(|state, head| state.snapshot_page(head, next.as_ref(), page_bytes));
+                let Some(page) = page else { return Ok(Some(Some(REPLACED.to_owned()))) };
                 chunk.extend_from_slice(&page.bytes);
                 if chunk.len() >= CHUNK_BYTES || (page.next.is_none() && !chunk.is_empty()) {
                     writer.write_chunk(&chunk)?;
@@ -271,6 +281,13 @@ impl<D: Disk + Clone> SnapshotJob<D> {
             Progress::Over => Progress::Over,
         };
         Ok(None)
+    }
+
+    /// Looks at the state the head belongs to for a moment; `None` if it is not there any more.
+    fn look<T>(&mut self, look: impl FnOnce(&State, &mut SnapshotHead) -> T) -> Option<T> {
+        let state = self.shared.state.read();
+        // Looked at under the lock: it may have been replaced since the turn began.
+        (self.shared.installs.load(Ordering::Relaxed) == self.installs).then(|| look(&state, &mut self.head))
     }
 
     fn done(&self, meta: &SnapshotMeta) {
@@ -295,6 +312,9 @@ impl<D: Disk + Clone> SnapshotJob<D> {
 
 impl<D: Disk + Clone> Drop for SnapshotJob<D> {
     fn drop(&mut self) {
+        if let Progress::Begun(_) = self.progress {
+            self.shared.state.write().release_leases();
+        }
         self.running.store(false, Ordering::Release);
     }
 }

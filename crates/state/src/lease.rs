@@ -4,6 +4,9 @@
 //! to its end, owns any number of keys, and a key has at most one owner. When a lease ends, all it
 //! owns is deleted at one revision (`apply`). The time left is the leader's business, not replicated.
 //!
+//! While a snapshot reads the leases page by page, those that end or are granted anew are kept aside as they were
+//! ([`Leases::hold`]): nobody else sees them.
+//!
 //! Invariant: the attachments are exactly the (lease, key) pairs of the live versions that name one.
 
 use std::cmp::Ordering;
@@ -20,6 +23,25 @@ pub struct Lease {
     pub ttl_s: u32,
     /// The entry that granted it: tells this lease from an earlier one of the same id.
     pub granted_at: LogIndex,
+}
+
+struct ByLease;
+impl Order for ByLease {
+    type Item = (LeaseId, Lease);
+    type Pivot = LeaseId;
+    type Probe<'a> = LeaseId;
+    fn probe(item: &(LeaseId, Lease)) -> LeaseId {
+        item.0
+    }
+    fn pivot(item: &(LeaseId, Lease)) -> LeaseId {
+        item.0
+    }
+    fn compare(item: &(LeaseId, Lease), probe: LeaseId) -> Ordering {
+        item.0.cmp(&probe)
+    }
+    fn compare_pivot(pivot: &LeaseId, probe: LeaseId) -> Ordering {
+        pivot.cmp(&probe)
+    }
 }
 
 struct ByLeaseAndKey;
@@ -41,14 +63,21 @@ impl Order for ByLeaseAndKey {
     }
 }
 
+/// Before every lease.
+pub(crate) const FIRST_LEASE: LeaseId = LeaseId(i64::MIN);
+
 pub(crate) struct Leases {
-    table: BTreeMap<LeaseId, Lease>,
+    table: Tree<ByLease>,
     attachments: Tree<ByLeaseAndKey>,
+    /// As of which entry someone reads the leases in pages.
+    held: Option<LogIndex>,
+    /// What ended or changed since then, as it was.
+    departed: BTreeMap<LeaseId, Lease>,
 }
 
 impl Leases {
     pub(crate) fn new() -> Leases {
-        Leases { table: BTreeMap::new(), attachments: Tree::new() }
+        Leases { table: Tree::new(), attachments: Tree::new(), held: None, departed: BTreeMap::new() }
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -56,11 +85,11 @@ impl Leases {
     }
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = (LeaseId, Lease)> + '_ {
-        self.table.iter().map(|(id, lease)| (*id, *lease))
+        self.table.iter_from(FIRST_LEASE).copied()
     }
 
     pub(crate) fn get(&self, id: LeaseId) -> Option<Lease> {
-        self.table.get(&id).copied()
+        self.table.get(id).map(|(_, lease)| *lease)
     }
 
     /// The keys a lease owns, ascending.
@@ -70,12 +99,48 @@ impl Leases {
 
     /// Adds a lease, or grants one anew.
     pub(crate) fn grant(&mut self, id: LeaseId, lease: Lease) {
-        self.table.insert(id, lease);
+        let before = self.table.insert((id, lease));
+        self.keep_aside(before);
     }
 
     /// Removes a lease whose keys are gone already.
     pub(crate) fn end(&mut self, id: LeaseId) -> Option<Lease> {
-        self.table.remove(&id)
+        let ended = self.table.remove(id);
+        self.keep_aside(ended);
+        ended.map(|(_, lease)| lease)
+    }
+
+    /// From now on [`Leases::page`] gives the leases as of entry `at`, until [`Leases::release`].
+    pub(crate) fn hold(&mut self, at: LogIndex) {
+        self.release();
+        self.held = Some(at);
+    }
+
+    /// Nobody reads the leases in pages any more.
+    pub(crate) fn release(&mut self) {
+        self.held = None;
+        self.departed = BTreeMap::new();
+    }
+
+    fn keep_aside(&mut self, departed: Option<(LeaseId, Lease)>) {
+        if let (Some(held), Some((id, lease))) = (self.held, departed)
+            && lease.granted_at <= held
+        {
+            self.departed.insert(id, lease);
+        }
+    }
+
+    /// The next leases from `from` on as of entry `at`, ascending, found among `max` of those that exist now. And where
+    /// to go on, unless that was all.
+    pub(crate) fn page(&self, at: LogIndex, from: LeaseId, max: usize) -> (Vec<(LeaseId, Lease)>, Option<LeaseId>) {
+        let mut table = self.table.iter_from(from);
+        let mut page: Vec<_> = table.by_ref().take(max.max(1)).copied().collect();
+        let next = table.next().map(|(id, _)| *id);
+        page.retain(|(_, lease)| lease.granted_at <= at);
+        let departed = self.departed.range(from..).take_while(|(id, _)| next.is_none_or(|next| **id < next));
+        page.extend(departed.map(|(id, lease)| (*id, *lease)));
+        page.sort_unstable_by_key(|(id, _)| *id);
+        (page, next)
     }
 
     /// Makes `lease` own `key`; "no lease" owns nothing.

@@ -252,7 +252,8 @@ mod tests {
         for (version, length) in [(2, without_auth), (1, without_auth - 1)] {
             expected.truncate(length);
             expected[0] = version;
-            let older = SnapshotHead { bytes: expected.clone(), ..head.clone() };
+            let mut older: SnapshotHead = head.clone();
+            older.bytes.clone_from(&expected);
             assert_eq!(load(&older, pages.clone()).unwrap().digest(), machine.state.digest());
         }
         let pinned = 49_006_668_418_093_372_190_168_907_123_473_963_371;

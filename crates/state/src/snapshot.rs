@@ -1,7 +1,7 @@
 //! Writing the state out, as of one moment, while it goes on changing.
 //!
-//! The head holds all that is small and changes without a revision: members, leases, requests, alarms,
-//! users and roles, the numbers. The pages hold every version of every key up to the head's revision, in key order; since
+//! The head holds all that changes without a revision: members, leases, requests, alarms, users and roles, the numbers.
+//! There may be millions of leases, so they are read in pages, too ([`State::read_leases`]), before the rest. The pages hold every version of every key up to the head's revision, in key order; since
 //! versions never change they can be read later, a page at a time, as long as sweeping is held back at
 //! [`SnapshotHead::keep_from`]. `load` puts both together again.
 //!
@@ -14,13 +14,17 @@
 //! Versions that nobody could read at the head, but that sweeping has not come to yet, are left out:
 //! history before the compacted revision is not kept, and without it they would never be swept.
 
-use tidelock_model::{Key, KeyValue, LogIndex, Revision, Wire, put_varint};
+use tidelock_model::{Key, KeyValue, LeaseId, LogIndex, Revision, Wire, put_varint};
 
 use crate::State;
 use crate::keyspace::{POSITION_END, Position};
+use crate::lease::FIRST_LEASE;
 
 /// First byte of a head.
 pub(crate) const HEAD_VERSION: u8 = 3;
+
+/// About what an encoded lease takes: ten bytes of id, and two small numbers.
+const LEASE_BYTES: usize = 17;
 
 /// What a snapshot begins with, and what must be known to go on with it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -32,8 +36,12 @@ pub struct SnapshotHead {
     /// Pass this (or less) to [`State::sweep`] until the last page is read: the oldest revision that is
     /// readable in the snapshot, even if compaction goes on meanwhile.
     pub keep_from: Revision,
-    /// The encoded head.
+    /// The encoded head, once all leases are read.
     pub bytes: Vec<u8>,
+    /// Which leases are to be read next, and where in the bytes they go.
+    leases: Option<(LeaseId, usize)>,
+    /// The entry as of which the leases are read.
+    leases_at: LogIndex,
 }
 
 /// Part of a snapshot's versions.
@@ -55,9 +63,43 @@ pub struct SnapshotPosition {
 }
 
 impl State {
-    /// Begins a snapshot of the state as it is now.
+    /// Begins a snapshot of the state as it is now, with all its leases.
     #[must_use]
     pub fn begin_snapshot(&self) -> SnapshotHead {
+        let mut head = self.head();
+        while self.read_leases(&mut head, usize::MAX) {}
+        head
+    }
+
+    /// Begins a snapshot of the state as it is now without having read its leases: call [`State::read_leases`] until there
+    /// are no more, then [`State::release_leases`]. One at a time.
+    pub fn begin_long_snapshot(&mut self) -> SnapshotHead {
+        self.leases.hold(self.applied);
+        self.head()
+    }
+
+    /// Reads the next leases into the head; looks at no more than `max`. Says whether there are more.
+    pub fn read_leases(&self, head: &mut SnapshotHead, max: usize) -> bool {
+        let Some((from, at)) = head.leases.take() else { return false };
+        let (page, next) = self.leases.page(head.leases_at, from, max);
+        let mut bytes = Vec::with_capacity(page.len() * LEASE_BYTES);
+        for (id, lease) in page {
+            id.encode(&mut bytes);
+            put_varint(&mut bytes, u64::from(lease.ttl_s));
+            lease.granted_at.encode(&mut bytes);
+        }
+        let behind = at + bytes.len();
+        head.bytes.splice(at..at, bytes);
+        head.leases = next.map(|next| (next, behind));
+        next.is_some()
+    }
+
+    /// Forgets what was kept for [`State::read_leases`].
+    pub fn release_leases(&mut self) {
+        self.leases.release();
+    }
+
+    fn head(&self) -> SnapshotHead {
         let mut bytes = vec![HEAD_VERSION];
         let out = &mut bytes;
         let ahead = u64::from(tidelock_model::planted!(AppliedAheadOfData) && self.revision > Revision::FIRST);
@@ -69,11 +111,7 @@ impl State {
         put_varint(out, self.keys());
         self.members.encode(out);
         put_varint(out, self.lease_count());
-        for (id, lease) in self.leases.iter() {
-            id.encode(out);
-            put_varint(out, u64::from(lease.ttl_s));
-            lease.granted_at.encode(out);
-        }
+        let leases = Some((FIRST_LEASE, out.len()));
         if tidelock_model::planted!(SnapshotForgetsRequests) {
             crate::requests::Requests::new().encode(out);
         } else {
@@ -82,7 +120,8 @@ impl State {
         self.alarms.encode(out);
         self.auth.encode(out);
         let index = LogIndex(self.applied.0 + ahead);
-        SnapshotHead { index, revision: self.revision, keep_from: self.compacted, bytes }
+        let (revision, keep_from) = (self.revision, self.compacted);
+        SnapshotHead { index, revision, keep_from, bytes, leases, leases_at: self.applied }
     }
 
     /// The next versions of a snapshot, about `max_bytes` of them. Looks at a bounded number of keys,
@@ -196,8 +235,8 @@ impl PageWriter<'_> {
 
 #[cfg(test)]
 mod tests {
-    use crate::testing::{Machine, load, pages, put};
-    use tidelock_model::Revision;
+    use crate::testing::{Machine, load, pages, put, put_leased};
+    use tidelock_model::{Command, LeaseId, Revision};
 
     /// A caller with no room at all must still come to an end.
     #[test]
@@ -206,6 +245,28 @@ mod tests {
         (0..5).for_each(|value| drop(machine.done(put("hot", &value.to_string()))));
         let head = machine.state.begin_snapshot();
         assert_eq!(load(&head, pages(&machine.state, &head, 0)).unwrap().digest(), machine.state.digest());
+    }
+
+    /// A million leases are not read under one hold of the lock, and clients end and grant them meanwhile. A snapshot that
+    /// missed one that ended since would restore its keys without their owner, for good.
+    #[test]
+    fn leases_that_change_while_they_are_read_are_saved_as_they_were() {
+        let mut machine = Machine::new();
+        (1..=40).for_each(|id| machine.grant(id));
+        machine.done(put_leased("a", "1", 7));
+        let whole = machine.state.begin_snapshot();
+        let mut head = machine.state.begin_long_snapshot();
+        assert!(machine.state.read_leases(&mut head, 5));
+        for id in [3, 7, 8, 39] {
+            machine.command(Command::LeaseRevoke { id: LeaseId(id) }).result.unwrap();
+        }
+        // Anew under an old id, and new ones before, between and after.
+        [8, -5, 50, 51].into_iter().for_each(|id| machine.grant(id));
+        while machine.state.read_leases(&mut head, 5) {}
+        machine.state.release_leases();
+        assert_eq!(head.bytes, whole.bytes);
+        let loaded = load(&head, pages(&machine.state, &head, 100)).unwrap();
+        assert_eq!((loaded.lease_count(), loaded.lease_keys(LeaseId(7)).count()), (40, 1));
     }
 
     /// One hot key with a long history must not make one endless page: it blocks writers meanwhile.
