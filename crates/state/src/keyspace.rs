@@ -75,6 +75,8 @@ impl Order for ByKeyAndPosition {
 
 pub(crate) struct ByPosition;
 impl Order for ByPosition {
+    /// Other leaves than the keys' own: compaction frees these and keeps those.
+    const LEAF_MAX: usize = 128;
     type Item = KeyValue;
     type Pivot = Position;
     type Probe<'a> = Position;

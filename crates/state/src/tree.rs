@@ -8,10 +8,10 @@
 //! Invariants (checked by `Tree::check` in the tests):
 //! - items ascend strictly; a pivot is above everything left of it and not above anything right of it;
 //! - all leaves are at the same depth, no node but an empty root is empty, every count is exact;
-//! - no node holds more than [`NODE_MAX`] elements, nor much spare room: see [`GROWTH`].
+//! - no node holds more than [`NODE_MAX`] elements (a leaf [`Order::LEAF_MAX`]), nor much spare room: see [`GROWTH`].
 //!
-//! Appending at the far right leaves full nodes behind, so a sequential load wastes nothing. Removal
-//! frees empty nodes and merges small neighbours. No copy-on-write: readers hold a lock for a page.
+//! Appending leaves full nodes behind, at the far right and, for clients that each load a run of keys, behind any
+//! full leaf: so a sequential load wastes nothing. Removal frees empty nodes and merges small neighbours. No copy-on-write: readers hold a lock for a page.
 
 use std::cmp::Ordering;
 use std::mem;
@@ -32,6 +32,10 @@ const MERGED_MAX: usize = NODE_MAX * 3 / 4;
 
 /// How a tree sorts its items.
 pub(crate) trait Order {
+    /// Most items in a leaf. Leaves of trees that live and die apart should differ in size: an allocator keeps blocks of
+    /// one size together, and what one tree frees between the leaves of another stays with the process.
+    const LEAF_MAX: usize = NODE_MAX;
+
     /// What the tree holds.
     type Item;
     /// The ordered part of an item, owned.
@@ -268,11 +272,12 @@ impl<O: Order> Node<O> {
         match self {
             Node::Leaf(items) => match items.binary_search_by(|held| O::compare(held, O::probe(&item))) {
                 Ok(at) => Inserted::Replaced(mem::replace(&mut items[at], item)),
-                Err(at) => add_to_leaf(items, at, item, rightmost),
+                Err(at) => add_to_leaf(items, at, item),
             },
             Node::Branch(branch) => {
                 let at = branch.child_for(O::probe(&item));
                 let rightmost = rightmost && at + 1 == branch.children.len();
+                let Err(item) = branch.pass_on(at, item) else { return Inserted::Added };
                 let inserted = branch.children[at].node.insert(item, rightmost);
                 branch.settle_insert(at, inserted, rightmost)
             }
@@ -283,7 +288,7 @@ impl<O: Order> Node<O> {
         match self {
             Node::Leaf(items) => {
                 debug_assert!(items.last().is_none_or(|last| O::compare(last, O::probe(&item)).is_lt()));
-                add_to_leaf(items, items.len(), item, true)
+                add_to_leaf(items, items.len(), item)
             }
             Node::Branch(branch) => {
                 let at = branch.children.len() - 1;
@@ -325,6 +330,21 @@ impl<O: Order> Branch<O> {
     /// Which child `probe` belongs to.
     fn child_for(&self, probe: O::Probe<'_>) -> usize {
         self.pivots.partition_point(|pivot| O::compare_pivot(pivot, probe).is_le())
+    }
+
+    /// Puts an item that belongs behind everything in a full leaf in front of the next leaf, if that has room; gives it
+    /// back otherwise. Without this, a run of keys that comes in from behind would leave a leaf for each.
+    fn pass_on(&mut self, at: usize, item: O::Item) -> Result<(), O::Item> {
+        let [full, next, ..] = &mut self.children[at..] else { return Err(item) };
+        let (Node::Leaf(full), Node::Leaf(items)) = (&full.node, &mut next.node) else { return Err(item) };
+        let is_behind = |last: &O::Item| O::compare(last, O::probe(&item)).is_lt();
+        if full.len() < O::LEAF_MAX || items.len() == O::LEAF_MAX || !full.last().is_some_and(is_behind) {
+            return Err(item);
+        }
+        self.pivots[at] = O::pivot(&item);
+        place(items, 0, item);
+        next.count += 1;
+        Ok(())
     }
 
     fn settle_insert(&mut self, at: usize, inserted: Inserted<O>, rightmost: bool) -> Inserted<O> {
@@ -389,16 +409,16 @@ impl<O: Order> Branch<O> {
     }
 }
 
-fn add_to_leaf<O: Order>(items: &mut Vec<O::Item>, at: usize, item: O::Item, rightmost: bool) -> Inserted<O> {
-    if items.len() < NODE_MAX {
+fn add_to_leaf<O: Order>(items: &mut Vec<O::Item>, at: usize, item: O::Item) -> Inserted<O> {
+    if items.len() < O::LEAF_MAX {
         place(items, at, item);
         return Inserted::Added;
     }
     let mut right = Vec::new();
-    if rightmost && at == items.len() {
+    if at == items.len() {
         place(&mut right, 0, item);
     } else {
-        right = split_off(items, NODE_MAX / 2);
+        right = split_off(items, O::LEAF_MAX / 2);
         match at.checked_sub(items.len()) {
             Some(at) if at > 0 => place(&mut right, at, item),
             _ => place(items, at, item),

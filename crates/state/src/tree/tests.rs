@@ -41,7 +41,7 @@ fn check_node(
     depth: usize,
     leaf_depths: &mut Vec<usize>,
 ) -> usize {
-    assert!(node.width() <= NODE_MAX);
+    assert!(node.width() <= NODE_MAX.max(ByNumber::LEAF_MAX));
     assert!(depth == 0 || node.width() > 0);
     match node {
         Node::Leaf(items) => {
@@ -150,6 +150,30 @@ fn a_sequential_load_leaves_every_leaf_full() {
         tree.insert((key, 0));
     }
     assert_eq!(tree.check(), 1_000);
+}
+
+/// Clients that load side by side bring runs of keys that overtake each other; half empty leaves would cost each of a
+/// million keys a dozen bytes.
+#[test]
+fn runs_that_overtake_each_other_leave_leaves_nearly_full() {
+    const RUN: u32 = 128;
+    let mut tree = Tree::<ByNumber>::new();
+    for run in 0..500 {
+        // Eight clients: 3, 0, 5, 2, 7, 4, 1, 6, and on.
+        let start = (run / 8 * 8 + (run % 8 * 5 + 3) % 8) * RUN;
+        (start..start + RUN).for_each(|key| assert_eq!(tree.insert((key, 0)), None));
+    }
+    let least = tree.len() / NODE_MAX;
+    assert!(tree.check() <= least * 6 / 5, "{} leaves where {least} would do", tree.check());
+}
+
+/// Keys that come in falling order must not leave a leaf for each behind a full one.
+#[test]
+fn a_falling_run_behind_a_full_leaf_fills_the_next() {
+    let mut tree = Tree::<ByNumber>::new();
+    (0..64).for_each(|key| assert_eq!(tree.insert((key, 0)), None));
+    (64..6_464).rev().for_each(|key| assert_eq!(tree.insert((key, 0)), None));
+    assert!(tree.check() <= 6_464 / (NODE_MAX / 2) + 2, "{} leaves", tree.check());
 }
 
 /// A store that shrank must give the memory back, whatever the order of the deletions.
