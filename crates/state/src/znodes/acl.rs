@@ -25,6 +25,9 @@ pub(super) fn shown(acl: Option<Vec<AclEntry>>) -> Vec<AclEntry> {
 /// The list to store: checked, without repetitions, and with `auth` replaced by who asks. Nothing stands for
 /// everybody everything.
 pub(super) fn expand(acl: &[AclEntry], identities: &[Identity]) -> Result<Option<Vec<AclEntry>>, ZnodeError> {
+    if is_open(acl) {
+        return Ok(None);
+    }
     let mut expanded = Vec::with_capacity(acl.len());
     for (at, entry) in acl.iter().enumerate() {
         if acl[..at].contains(entry) {
@@ -47,8 +50,12 @@ pub(super) fn expand(acl: &[AclEntry], identities: &[Identity]) -> Result<Option
     if expanded.is_empty() || expanded.len() > ZNODE_ACL_MAX {
         return Err(ZnodeError::InvalidAcl);
     }
-    let is_open = matches!(&expanded[..], [entry] if is_everybody(&entry.who) && entry.permissions == ALL);
-    Ok((!is_open).then_some(expanded))
+    Ok((!is_open(&expanded)).then_some(expanded))
+}
+
+/// Whether a list lets everybody do everything, as nearly all do.
+fn is_open(acl: &[AclEntry]) -> bool {
+    matches!(acl, [entry] if is_everybody(&entry.who) && entry.permissions == ALL)
 }
 
 /// An address is no proof of who somebody is, and `super` is nobody in particular.

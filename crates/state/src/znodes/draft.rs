@@ -37,6 +37,9 @@ pub(super) struct Draft<'a> {
     state: &'a State,
     /// The one that changes will have.
     pub(super) revision: Revision,
+    /// Whether one operation is all there is: then nobody asks what became of `nodes` and `children`, and they stay
+    /// empty.
+    is_for_one: bool,
     nodes: BTreeMap<String, Option<Znode>>,
     /// How many children more or fewer.
     children: BTreeMap<String, i64>,
@@ -61,6 +64,7 @@ impl State {
     }
 
     pub(super) fn make_changes(&mut self, changes: Changes, revising: &mut Revising<'_>) {
+        let has_rights = changes.nodes.iter().any(|change| matches!(change, Change::Rights(..)));
         for change in changes.nodes {
             let (path, becomes) = match change {
                 Change::Node(path, becomes) => (path, becomes),
@@ -81,7 +85,7 @@ impl State {
         }
         for (path, side) in changes.sides {
             match side {
-                Some(side) if self.has_just_got(&path, &side, revising.revision()) => {}
+                Some(side) if has_rights && self.has_just_got(&path, &side, revising.revision()) => {}
                 Some(side) => self.put_side(revising, &path, &side),
                 None => drop(self.delete_key(revising, &paths::side_key(&path))),
             }
@@ -116,7 +120,13 @@ impl<'a> Draft<'a> {
     pub(super) fn new(state: &'a State) -> Draft<'a> {
         let (sides, reapable, figures) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
         let changes = Changes { nodes: Vec::new(), sides, reapable, figures };
-        Draft { state, revision: state.revision.next(), nodes: BTreeMap::new(), children: BTreeMap::new(), changes }
+        let (nodes, children) = (BTreeMap::new(), BTreeMap::new());
+        Draft { state, revision: state.revision.next(), is_for_one: false, nodes, children, changes }
+    }
+
+    /// The same, for a single operation.
+    pub(super) fn for_one(state: &'a State) -> Draft<'a> {
+        Draft { is_for_one: true, ..Draft::new(state) }
     }
 
     /// Log time in milliseconds.
@@ -138,11 +148,21 @@ impl<'a> Draft<'a> {
 
     pub(super) fn children(&self, path: &str) -> u64 {
         let now = self.state.keyspace.count(&paths::children(path), Revision(u64::MAX)) as u64;
-        now.saturating_add_signed(self.children.get(path).copied().unwrap_or(0))
+        now.saturating_add_signed(self.added_children(path))
+    }
+
+    /// The same of a znode that was found, which is cheaper: most have never had any.
+    pub(super) fn children_of(&self, path: &str, znode: &Znode, side: &Side) -> u64 {
+        if side.tells_of_no_child(znode) { 0 } else { self.children(path) }
+    }
+
+    /// How many children more or fewer a znode has by this draft.
+    pub(super) fn added_children(&self, path: &str) -> i64 {
+        self.children.get(path).copied().unwrap_or(0)
     }
 
     pub(super) fn stat(&self, path: &str, znode: &Znode, side: &Side) -> ZnodeStat {
-        let stat = znode.stat(side, self.children(path));
+        let stat = znode.stat(side, self.children_of(path, znode, side));
         match self.shown_figures(path) {
             Some(text) => ZnodeStat { data_length: text.len() as u32, ..stat },
             None => stat,
@@ -189,7 +209,7 @@ impl<'a> Draft<'a> {
 
     /// Adds or changes a znode. Its parent is told of neither.
     pub(super) fn put(&mut self, path: &str, znode: Znode, data: Option<Bytes>) {
-        self.nodes.insert(path.to_owned(), Some(znode));
+        self.note(path, Some(znode));
         self.changes.nodes.push(Change::Node(path.to_owned(), Some((znode, data))));
     }
 
@@ -205,7 +225,19 @@ impl<'a> Draft<'a> {
 
     /// Counts a new child; see [`Draft::put`].
     pub(super) fn count_child(&mut self, parent: &str) {
-        *self.children.entry(parent.to_owned()).or_default() += 1;
+        self.add_children(parent, 1);
+    }
+
+    fn note(&mut self, path: &str, znode: Option<Znode>) {
+        if !self.is_for_one {
+            self.nodes.insert(path.to_owned(), znode);
+        }
+    }
+
+    fn add_children(&mut self, parent: &str, added: i64) {
+        if !self.is_for_one {
+            *self.children.entry(parent.to_owned()).or_default() += added;
+        }
     }
 
     pub(super) fn set_reapable(&mut self, path: &str) {
@@ -218,11 +250,11 @@ impl<'a> Draft<'a> {
         if let Some(znode) = self.node(path) {
             self.add_to_quotas(path, Figures::of_one(&znode).negative());
         }
-        self.nodes.insert(path.to_owned(), None);
+        self.note(path, None);
         self.changes.nodes.push(Change::Node(path.to_owned(), None));
         self.changes.sides.insert(path.to_owned(), None);
         self.changes.reapable.insert(path.to_owned(), false);
-        *self.children.entry(parent.to_owned()).or_default() -= 1;
+        self.add_children(parent, -1);
         self.end_figures(path);
         if let Some(znode) = self.node(parent) {
             let side = Side { children_modified: self.revision, ..self.side(parent, &znode) };

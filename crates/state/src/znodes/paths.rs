@@ -32,6 +32,12 @@ pub(super) fn node_key(path: &str) -> Option<Key> {
     Some(Key::new(Space::Tree, &name))
 }
 
+/// Whether a znode's key is that of a child of [`QUOTA`].
+pub(super) fn is_child_of_quota(key: &Key) -> bool {
+    let rest = key.name().get(1..).and_then(|path| path.strip_prefix(QUOTA.as_bytes()));
+    rest.is_some_and(|rest| rest.first() == Some(&0))
+}
+
 /// The name of a znode's key within its parent.
 pub(super) fn name_of(key: &Key) -> Option<String> {
     let (_, name) = key.name().split_at_checked(key.name().iter().position(|byte| *byte == 0)? + 1)?;

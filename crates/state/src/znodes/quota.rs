@@ -11,7 +11,7 @@
 //! - There are no quotas of the root and of what is below `/zookeeper`.
 
 use bytes::Bytes;
-use tidelock_model::{LeaseId, PutLease, PutOp, PutValue, Revision, ZnodeError};
+use tidelock_model::{LeaseId, PutLease, PutOp, PutValue, ZnodeError};
 
 use crate::State;
 use crate::change::Revising;
@@ -124,7 +124,7 @@ fn with_ancestors(path: &str) -> impl Iterator<Item = &str> {
 impl State {
     /// Quotas there are none of cost no more than this look.
     fn has_quotas(&self) -> bool {
-        self.keyspace.count(&paths::children(paths::QUOTA), Revision(u64::MAX)) > 0
+        self.live_sum.znodes.quotas > 0
     }
 
     pub(super) fn figures(&self, path: &str) -> Option<Figures> {
@@ -164,12 +164,13 @@ impl Draft<'_> {
     }
 
     fn has_quotas(&self) -> bool {
-        self.children(paths::QUOTA) > 0
+        let now = self.state().live_sum.znodes.quotas;
+        now.saturating_add_signed(self.added_children(paths::QUOTA)) > 0
     }
 
     /// Something at `path` came, went or changed by so much.
     pub(super) fn add_to_quotas(&mut self, path: &str, added: Figures) {
-        if !self.has_quotas() || added == Figures::default() {
+        if added == Figures::default() || !self.has_quotas() {
             return;
         }
         for above in with_ancestors(path) {

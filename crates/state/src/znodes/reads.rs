@@ -1,7 +1,7 @@
 //! Reads of the tree as it is. All of one query see one revision.
 
 use tidelock_model::limits::ZNODE_FOUND_BYTES_MAX;
-use tidelock_model::{Identity, LeaseId, Revision, ZnodeError, ZnodeFound, ZnodeQuery, ZnodeRead, znode_path};
+use tidelock_model::{Identity, LeaseId, Record, Revision, ZnodeError, ZnodeFound, ZnodeQuery, ZnodeRead, znode_path};
 
 use crate::State;
 use crate::znodes::draft::Draft;
@@ -27,22 +27,17 @@ impl State {
     }
 
     fn read_znode(&self, tree: &Draft<'_>, read: &ZnodeRead, identities: &[Identity]) -> Found {
-        let find = |path: &str, permissions: i32| -> Result<(Znode, Side), ZnodeError> {
-            let znode = tree.node(path).ok_or(ZnodeError::NoNode)?;
-            let side = tree.side(path, &znode);
-            acl::check(side.acl.as_deref(), permissions, identities)?;
-            Ok((znode, side))
-        };
+        let find = |path: &str, permissions: i32| self.find_znode(path, permissions, identities);
         Ok(match read {
             ZnodeRead::Stat(path) => {
                 if path.contains('\0') {
                     return Err(ZnodeError::BadArguments);
                 }
-                let (znode, side) = find(path, acl::READ)?;
+                let (_, znode, side) = find(path, acl::READ)?;
                 ZnodeFound::Stat(tree.stat(path, &znode, &side))
             }
             ZnodeRead::Writable(path) => {
-                let (znode, side) = find(path, acl::WRITE)?;
+                let (_, znode, side) = find(path, acl::WRITE)?;
                 ZnodeFound::Stat(tree.stat(path, &znode, &side))
             }
             ZnodeRead::Glance(path) => {
@@ -50,22 +45,21 @@ impl State {
                 ZnodeFound::Stat(tree.stat(path, &znode, &tree.side(path, &znode)))
             }
             ZnodeRead::Data(path) => {
-                let (znode, side) = find(path, acl::READ)?;
-                let stored = paths::node_key(path).and_then(|key| self.keyspace.get(&key));
+                let (stored, znode, side) = find(path, acl::READ)?;
                 let data = match tree.shown_figures(path) {
                     Some(text) => Some(text.into()),
-                    None => stored.and_then(|item| Znode::read_data(&item.record)),
+                    None => Znode::read_data(stored),
                 };
                 ZnodeFound::Data { data, stat: tree.stat(path, &znode, &side) }
             }
             ZnodeRead::Children(path) => {
-                let (znode, side) = find(path, acl::READ)?;
+                let (_, znode, side) = find(path, acl::READ)?;
                 let range = paths::children(path);
                 let names = self.keyspace.live_range(&range).filter_map(|item| paths::name_of(&item.key)).collect();
                 ZnodeFound::Children { names, stat: tree.stat(path, &znode, &side) }
             }
             ZnodeRead::Acl(path) => {
-                let (znode, side) = find(path, acl::READ | acl::ADMIN)?;
+                let (_, znode, side) = find(path, acl::READ | acl::ADMIN)?;
                 let stat = tree.stat(path, &znode, &side);
                 let may_administer = acl::check(side.acl.as_deref(), acl::ADMIN, identities).is_ok();
                 let mut acl = acl::shown(side.acl);
@@ -84,6 +78,20 @@ impl State {
             ZnodeRead::Totals => ZnodeFound::Totals(self.znode_totals()),
             ZnodeRead::Sessions(page) => ZnodeFound::Sessions(self.sessions_page(page)),
         })
+    }
+
+    /// A znode as it is stored and as it reads, and what is beside it, if the caller has any of the permissions.
+    fn find_znode(
+        &self,
+        path: &str,
+        permissions: i32,
+        identities: &[Identity],
+    ) -> Result<(&Record, Znode, Side), ZnodeError> {
+        let stored = paths::node_key(path).and_then(|key| self.keyspace.get(&key)).ok_or(ZnodeError::NoNode)?;
+        let znode = Znode::read(&stored.record);
+        let side = self.znode_side(path, &znode);
+        acl::check(side.acl.as_deref(), permissions, identities)?;
+        Ok((&stored.record, znode, side))
     }
 
     fn ephemerals(&self, session: LeaseId, prefix: &str) -> Vec<String> {

@@ -164,6 +164,13 @@ impl Side {
         Side { child_creates: 0, children_modified: created, acl_version: 0, acl: None }
     }
 
+    /// Whether the znode has had no child so far. Every child that comes or goes moves `children_modified`, and to
+    /// the revision of the znode's own creation only together with the number; that the number has come around to zero
+    /// once more by then is more than one request can do. Only what nobody created has children that nobody counted.
+    pub(super) fn tells_of_no_child(&self, znode: &Znode) -> bool {
+        self.child_creates == 0 && self.children_modified == znode.created && znode.created != FROM_THE_START
+    }
+
     pub(super) fn read(mut value: &[u8]) -> Side {
         let acl = stored_rights(value);
         let value = &mut value;

@@ -51,7 +51,11 @@ impl State {
         quotas: Quotas,
         effects: &mut Effects,
     ) -> Result<ZnodeAnswer, ZnodeError> {
-        let (draft, identities) = (Draft::new(self), &asked.identities[..]);
+        let draft = match request {
+            ZnodeRequest::One(_) => Draft::for_one(self),
+            ZnodeRequest::Multi(_) => Draft::new(self),
+        };
+        let identities = &asked.identities[..];
         let mut asking = Asking { draft, session: asked.session, identities, quotas, over_quota: Vec::new() };
         let answer = match request {
             ZnodeRequest::One(op) => ZnodeAnswer::One(asking.carry_out(op)?),
@@ -169,7 +173,7 @@ impl Asking<'_> {
         self.find(parent, acl::DELETE)?;
         let znode = self.draft.node(path).ok_or(ZnodeError::NoNode)?;
         check_version(znode.shown_version(), version)?;
-        if self.draft.children(path) > 0 {
+        if self.draft.children_of(path, &znode, &self.draft.side(path, &znode)) > 0 {
             return Err(ZnodeError::NotEmpty);
         }
         self.draft.delete(path);

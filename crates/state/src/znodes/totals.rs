@@ -17,39 +17,47 @@ use crate::znodes::record::{Session, Znode};
 pub(crate) struct ZnodeSum {
     ephemerals: u64,
     bytes: u64,
+    /// Children of [`paths::QUOTA`]: every change asks whether there are any.
+    pub(super) quotas: u64,
 }
 
 impl ZnodeSum {
     pub(crate) fn add(&mut self, item: &KeyValue) {
-        if let Some((ephemerals, bytes)) = shares(item) {
-            self.ephemerals = self.ephemerals.wrapping_add(ephemerals);
-            self.bytes = self.bytes.wrapping_add(bytes);
+        if let Some(share) = share_of(item) {
+            self.ephemerals = self.ephemerals.wrapping_add(share.ephemerals);
+            self.bytes = self.bytes.wrapping_add(share.bytes);
+            self.quotas = self.quotas.wrapping_add(share.quotas);
         }
     }
 
     pub(crate) fn subtract(&mut self, item: &KeyValue) {
-        if let Some((ephemerals, bytes)) = shares(item) {
-            self.ephemerals = self.ephemerals.wrapping_sub(ephemerals);
-            self.bytes = self.bytes.wrapping_sub(bytes);
+        if let Some(share) = share_of(item) {
+            self.ephemerals = self.ephemerals.wrapping_sub(share.ephemerals);
+            self.bytes = self.bytes.wrapping_sub(share.bytes);
+            self.quotas = self.quotas.wrapping_sub(share.quotas);
         }
     }
 }
 
 /// What a znode adds to the sums; nothing for other keys.
-fn shares(item: &KeyValue) -> Option<(u64, u64)> {
+fn share_of(item: &KeyValue) -> Option<ZnodeSum> {
     if item.key.space_byte() != Some(Space::Tree as u8) || item.key.name().first() != Some(&ZNODE_KEY) {
         return None;
     }
     let znode = Znode::read(&item.record);
     // The path is as long as the name without its first byte; the root's is one byte, too.
     let path_bytes = (item.key.name().len() as u64 - 1).max(1);
-    Some((u64::from(znode.owner.is_some()), path_bytes + u64::from(znode.data_length)))
+    Some(ZnodeSum {
+        ephemerals: u64::from(znode.owner.is_some()),
+        bytes: path_bytes + u64::from(znode.data_length),
+        quotas: u64::from(paths::is_child_of_quota(&item.key)),
+    })
 }
 
 impl State {
     pub(super) fn znode_totals(&self) -> ZnodeTotals {
         let count = |range| self.keyspace.count(&range, Revision(u64::MAX)) as u64;
-        let ZnodeSum { ephemerals, bytes } = self.live_sum.znodes;
+        let ZnodeSum { ephemerals, bytes, quotas: _ } = self.live_sum.znodes;
         ZnodeTotals { znodes: count(paths::node_keys()), ephemerals, bytes, sessions: count(paths::session_keys()) }
     }
 
