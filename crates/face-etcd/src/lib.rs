@@ -54,6 +54,7 @@ pub mod election;
 pub mod kv;
 pub mod lease;
 pub mod line;
+mod line_order;
 pub mod lock;
 pub mod maintenance;
 pub mod range_stream;

@@ -11,12 +11,11 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use tidelock_coordinator::{Consistency, Coordinator, Subscription, WatchNotice, WatchRequest, WatcherId};
+use tidelock_coordinator::{Consistency, Coordinator, Subscription, WatchRequest, WatcherId};
 use tidelock_model::limits::KEY_BYTES_MAX;
 use tidelock_model::{
-    Answer, Caller, Command, Compare, CompareResult, CompareTarget, DeleteOp, EventKind, Key, KeyRange, KeyValue,
-    LeaseId, Op, OpAnswer, PutLease, PutOp, PutValue, Query, QueryAnswer, RangeOp, Revision, RevisionBounds, Sort,
-    SortBy, Space, Txn,
+    Answer, Caller, Command, Compare, CompareResult, CompareTarget, DeleteOp, Key, KeyRange, KeyValue, LeaseId, Op,
+    OpAnswer, Projection, PutLease, PutOp, PutValue, Query, QueryAnswer, RangeOp, Revision, Sort, SortBy, Space, Txn,
 };
 use tokio::sync::oneshot;
 
@@ -24,6 +23,7 @@ use crate::error_map::FaceError;
 use crate::header::wire_revision;
 use crate::kv::MISMATCH;
 use crate::lease::random_id;
+use crate::line_order::FollowedLines;
 use crate::services::{Services, StreamEnd};
 
 /// Time to live of a lease that is granted because the client named none: as long as a session of etcd's
@@ -68,31 +68,31 @@ impl Line {
         RangeOp { limit: 1, sort: Some(Sort { by: SortBy::Created, descending: false }), ..self.all() }
     }
 
-    fn last_before(&self, created: Revision) -> RangeOp {
-        let bounds = RevisionBounds { created_max: created.0.saturating_sub(1), ..RevisionBounds::default() };
-        RangeOp { limit: 1, sort: Some(Sort { by: SortBy::Created, descending: true }), bounds, ..self.all() }
+    /// Some keys of the line, which cost the same however many there are: enough to tell whether one is alone.
+    fn some(&self) -> RangeOp {
+        RangeOp { limit: 2, projection: Projection::KeysOnly, ..self.all() }
     }
 
     fn all(&self) -> RangeOp {
         RangeOp::all(self.keys.clone())
     }
 
-    /// Puts `place` at the end of the line unless it stands there, and tells who is first.
+    /// Puts `place` at the end of the line unless it stands there, and tells whether it is alone there.
     #[must_use]
     pub fn enter(&self, place: &Key, lease: LeaseId, value: Bytes) -> Op {
         let here = RangeOp::all(KeyRange::single(place.clone()));
         Op::Txn(Box::new(Txn {
             compares: vec![created_is(place, 0)],
-            success: vec![put(place, lease, value), Op::Range(self.first())],
-            failure: vec![Op::Range(here), Op::Range(self.first())],
+            success: vec![put(place, lease, value), Op::Range(self.some())],
+            failure: vec![Op::Range(here), Op::Range(self.some())],
         }))
     }
 
-    /// Reads, at one revision, whether `place` still stands where it was created and who is before it.
+    /// Reads `place`, for whoever may read the line.
     #[must_use]
-    pub fn look(&self, place: &Key, created: Revision) -> Op {
+    pub fn look(&self, place: &Key) -> Op {
         let here = RangeOp::all(KeyRange::single(place.clone()));
-        let reads = vec![Op::Range(here), Op::Range(self.last_before(created))];
+        let reads = vec![Op::Range(here), Op::Range(self.some())];
         Op::Txn(Box::new(Txn { success: reads, ..Txn::default() }))
     }
 }
@@ -133,7 +133,8 @@ pub(crate) struct Place {
     pub(crate) entered: Revision,
     /// Whether it was taken by this call: only then it is this call's to give up.
     is_new: bool,
-    is_first: bool,
+    /// Whether nobody else stood in the line.
+    is_alone: bool,
     /// Its value, if it was there before.
     value: Option<Bytes>,
 }
@@ -141,7 +142,7 @@ pub(crate) struct Place {
 /// Reads the answer to [`Line::enter`].
 fn place_of(key: Key, lease: LeaseId, entered: Revision, answer: &OpAnswer) -> Result<Place, FaceError> {
     let OpAnswer::Txn { succeeded, answers } = answer else { return Err(MISMATCH) };
-    let [own, OpAnswer::Range(first)] = &answers[..] else { return Err(MISMATCH) };
+    let [own, OpAnswer::Range(some)] = &answers[..] else { return Err(MISMATCH) };
     let found = match own {
         OpAnswer::Range(found) => found.items.first(),
         _ => None,
@@ -153,7 +154,7 @@ fn place_of(key: Key, lease: LeaseId, entered: Revision, answer: &OpAnswer) -> R
         created,
         entered,
         is_new: *succeeded,
-        is_first: first.items.first().is_none_or(|item| item.record.meta().created == created),
+        is_alone: !some.more && some.items.iter().all(|item| item.record.meta().created == created),
         value: found.map(|item| item.record.value_bytes()),
     })
 }
@@ -162,6 +163,7 @@ fn place_of(key: Key, lease: LeaseId, entered: Revision, answer: &OpAnswer) -> R
 struct Turn {
     caller: Caller,
     coordinator: Arc<dyn Coordinator>,
+    lines: Arc<FollowedLines>,
     line: Line,
     lease: LeaseId,
     /// What the place shall say. `None`: nothing, or whatever it says already.
@@ -184,7 +186,8 @@ impl Services {
         gone: FaceError,
     ) -> Told {
         let lease = self.session_lease(&caller, lease).await?;
-        let turn = Turn { caller, coordinator: Arc::clone(&self.coordinator), line, lease, value, gone };
+        let (coordinator, lines) = (Arc::clone(&self.coordinator), Arc::clone(&self.lines));
+        let turn = Turn { caller, coordinator, lines, line, lease, value, gone };
         // A task of its own: when the client goes away this call is dropped, and the place must be given up.
         let (reply, told) = oneshot::channel();
         tokio::spawn(turn.run(reply, self.stream_end(false)));
@@ -261,23 +264,21 @@ impl Turn {
 
     /// Waits until nobody is before `place`; the revision at which that was so.
     async fn wait(&self, place: &Place) -> Result<Revision, FaceError> {
-        if place.is_first {
+        if place.is_alone {
             return Ok(place.entered);
         }
-        loop {
-            let query = Query::Txn(self.line.look(&place.key, place.created));
-            let answer = self.coordinator.read(self.caller(), query, Consistency::Linearizable).await?;
-            let QueryAnswer::Op { revision, answer: OpAnswer::Txn { answers, .. } } = answer else {
-                return Err(MISMATCH);
-            };
-            let [OpAnswer::Range(own), OpAnswer::Range(before)] = &answers[..] else { return Err(MISMATCH) };
-            // The same lease may have entered anew meanwhile: that is another place.
-            if own.items.first().is_none_or(|item| item.record.meta().created != place.created) {
-                return Err(self.gone);
-            }
-            let Some(before) = before.items.first() else { return Ok(revision) };
-            until_deleted(&*self.coordinator, &self.caller(), &[&before.key, &place.key], revision).await?;
+        let followed = self.lines.follow(self.line.keys(), &self.coordinator);
+        followed.until_first(&place.key, place.created).await?;
+        // Nobody is before it, and nobody will be. But its lease may have run out where this node has not heard of it.
+        let query = Query::Txn(self.line.look(&place.key));
+        let answer = self.coordinator.read(self.caller(), query, Consistency::Linearizable).await?;
+        let QueryAnswer::Op { revision, answer: OpAnswer::Txn { answers, .. } } = answer else { return Err(MISMATCH) };
+        let [OpAnswer::Range(own), _] = &answers[..] else { return Err(MISMATCH) };
+        // The same lease may have entered anew meanwhile: that is another place.
+        if own.items.first().is_none_or(|item| item.record.meta().created != place.created) {
+            return Err(self.gone);
         }
+        Ok(revision)
     }
 
     /// Gives up the place, if this call took it. If that fails the lease's end will do it.
@@ -286,29 +287,6 @@ impl Turn {
             // Not the caller's right to write counts here, which may be gone: nobody waits behind a ghost.
             let op = leave(&place.key, wire_revision(place.created));
             drop(write(&*self.coordinator, Caller::Internal, op).await);
-        }
-    }
-}
-
-/// Waits until one of `keys` may have been deleted after revision `since`.
-async fn until_deleted(
-    coordinator: &dyn Coordinator,
-    caller: &Caller,
-    keys: &[&Key],
-    since: Revision,
-) -> Result<(), FaceError> {
-    let subscription = watch_keys(coordinator, caller, keys.iter().map(|key| KeyRange::single((*key).clone())), since);
-    loop {
-        match subscription.next().await {
-            Some(WatchNotice::Events { events, .. }) => {
-                if events.iter().any(|event| event.kind() == EventKind::Delete) {
-                    return Ok(());
-                }
-            }
-            // Compacted away before it was told, or not to be told any more: only looking can tell.
-            Some(WatchNotice::Closed { .. }) => return Ok(()),
-            Some(WatchNotice::Opened { .. } | WatchNotice::Progress { .. }) => {}
-            None => return Err(FaceError::Stopped),
         }
     }
 }

@@ -101,13 +101,17 @@ fn entered(first: u64) -> Result<Answer, Refusal> {
     Ok(Answer::Op(OpAnswer::Txn { succeeded: true, answers }))
 }
 
-/// What a look at the line shows: one's own place and the one before it.
-fn look(own: Option<KeyValue>, before: Option<KeyValue>) -> OpAnswer {
-    let range = |item: Option<KeyValue>| {
-        let items: Vec<KeyValue> = item.into_iter().collect();
-        OpAnswer::Range(RangeAnswer { count: items.len() as u64, items, more: false })
-    };
-    OpAnswer::Txn { succeeded: true, answers: vec![range(own), range(before)] }
+/// What a look at the line shows: one's own place, and some of those that stand there.
+fn look(own: Option<KeyValue>) -> OpAnswer {
+    let items: Vec<KeyValue> = own.into_iter().collect();
+    let range = OpAnswer::Range(RangeAnswer { count: items.len() as u64, items, more: false });
+    OpAnswer::Txn { succeeded: true, answers: vec![range.clone(), range] }
+}
+
+/// A waiter at revision 7 behind a holder.
+fn two_in_line(double: &Double) {
+    double.outcomes.lock().unwrap().push_back(entered(3));
+    double.line.lock().unwrap().extend([item("l/1", Revision(3)), item("l/2a", REVISION)]);
 }
 
 fn deleted(name: &str) -> WatchNotice {
@@ -142,10 +146,8 @@ async fn a_free_lock_takes_one_command() {
 #[tokio::test]
 async fn a_waiter_gets_the_lock_when_the_one_before_it_is_gone() {
     let served = served(FaceConfig::default()).await;
-    served.double.outcomes.lock().unwrap().push_back(entered(3));
-    let own = Some(item("l/2a", REVISION));
-    let looks = [look(own.clone(), Some(item("l/1", Revision(3)))), look(own, None)];
-    served.double.looks.lock().unwrap().extend(looks);
+    two_in_line(&served.double);
+    served.double.looks.lock().unwrap().push_back(look(Some(item("l/2a", REVISION))));
     let mut client = LockClient::new(served.channel.clone());
     let waiting = tokio::spawn(async move { client.lock(lock(0x2a)).await });
     let double = served.double.clone();
@@ -161,9 +163,8 @@ async fn a_waiter_gets_the_lock_when_the_one_before_it_is_gone() {
 async fn h9_a_waiter_whose_own_key_is_gone_gets_an_error_and_not_the_lock() {
     for own in [None, Some(item("l/2a", Revision(9)))] {
         let served = served(FaceConfig::default()).await;
-        served.double.outcomes.lock().unwrap().push_back(entered(3));
-        let waits = look(Some(item("l/2a", REVISION)), Some(item("l/1", Revision(3))));
-        served.double.looks.lock().unwrap().extend([waits, look(own, None)]);
+        two_in_line(&served.double);
+        served.double.looks.lock().unwrap().push_back(look(own));
         let mut client = LockClient::new(served.channel.clone());
         let waiting = tokio::spawn(async move { client.lock(lock(0x2a)).await });
         served.double.notices.send(deleted("l/2a")).await.unwrap();
@@ -176,9 +177,7 @@ async fn h9_a_waiter_whose_own_key_is_gone_gets_an_error_and_not_the_lock() {
 #[tokio::test]
 async fn a_waiter_that_goes_away_leaves_the_line() {
     let served = served(FaceConfig::default()).await;
-    served.double.outcomes.lock().unwrap().push_back(entered(3));
-    let waits = look(Some(item("l/2a", REVISION)), Some(item("l/1", Revision(3))));
-    served.double.looks.lock().unwrap().push_back(waits);
+    two_in_line(&served.double);
     let mut client = LockClient::new(served.channel.clone());
     let mut request = Request::new(lock(0x2a));
     request.set_timeout(Duration::from_millis(200));

@@ -14,6 +14,7 @@ use crate::config::FaceConfig;
 use crate::error_map::FaceError;
 use crate::header::Headers;
 use crate::leader_watch::leader_lost;
+use crate::line_order::FollowedLines;
 use crate::passwords::Passwords;
 use crate::snapshot::SNAPSHOTS_AT_ONCE_MAX;
 use crate::tokens::Tokens;
@@ -30,6 +31,8 @@ pub(crate) struct Services {
     pub(crate) snapshots: Arc<Semaphore>,
     pub(crate) tokens: Arc<Tokens>,
     pub(crate) passwords: Passwords,
+    /// Where somebody waits for a lock or a leadership.
+    pub(crate) lines: Arc<FollowedLines>,
     standing: Standing,
     stopping: watch::Sender<bool>,
 }
@@ -40,8 +43,8 @@ impl Services {
         let standing = Standing::new(&*coordinator);
         let snapshots = Arc::new(Semaphore::new(SNAPSHOTS_AT_ONCE_MAX));
         let (tokens, passwords) = (Arc::new(Tokens::new(config.token.clone())), Passwords::new(config.bcrypt_cost));
-        let stopping = watch::Sender::new(false);
-        Services { coordinator, config, headers, snapshots, tokens, passwords, standing, stopping }
+        let (lines, stopping) = (Arc::default(), watch::Sender::new(false));
+        Services { coordinator, config, headers, snapshots, tokens, passwords, lines, standing, stopping }
     }
 
     /// Puts a command through the log: the store's revision after it, and its answer.

@@ -28,6 +28,8 @@ pub(crate) struct Double {
     pub(crate) outcomes: std::sync::Mutex<VecDeque<Result<Answer, Refusal>>>,
     /// What the next transactions of reads answer.
     pub(crate) looks: std::sync::Mutex<VecDeque<OpAnswer>>,
+    /// What stands in the line of any lock.
+    pub(crate) line: std::sync::Mutex<Vec<KeyValue>>,
     /// How many keys there are to list, `k000` on.
     pub(crate) keys: AtomicUsize,
     /// How many pages can be read before their revision is compacted.
@@ -66,6 +68,7 @@ impl Double {
             proposals: parking::Log::new(),
             outcomes: std::sync::Mutex::new(VecDeque::new()),
             looks: std::sync::Mutex::new(VecDeque::new()),
+            line: std::sync::Mutex::new(Vec::new()),
             keys: AtomicUsize::new(0),
             pages_allowed: AtomicUsize::new(usize::MAX),
             renewals_allowed: Semaphore::new(Semaphore::MAX_PERMITS),
@@ -110,7 +113,9 @@ impl Double {
             Query::Txn(_) => self.looks.lock().unwrap().pop_front().expect("the test says what is seen"),
             Query::Range(op) => {
                 let count = self.items().iter().filter(|item| op.range.contains(&item.key)).count() as u64;
-                OpAnswer::Range(RangeAnswer { items: vec![], count, more: false })
+                let line = self.line.lock().unwrap();
+                let items = line.iter().filter(|item| op.range.contains(&item.key)).cloned().collect();
+                OpAnswer::Range(RangeAnswer { items, count, more: false })
             }
             _ => OpAnswer::Range(RangeAnswer::default()),
         };
