@@ -418,24 +418,32 @@ impl Connection {
                 return Ok(());
             }
         };
-        for (outcome, (xid, shape)) in outcomes.into_iter().zip(shapes) {
-            let over = matches!(outcome.result, Err(ZnodeError::SessionExpired | ZnodeError::SessionMoved));
-            self.face.watches.told_up_to(outcome.revision).await;
-            self.outbox.outcome(xid, outcome.revision, &write_reply(outcome.result, &shape));
-            if over {
-                return Err(Ended);
-            }
+        // They were carried out in order, so the last shows all that any of them shows.
+        if let Some(last) = outcomes.last() {
+            self.face.watches.told_up_to(last.revision).await;
         }
-        Ok(())
+        let is_over = |result| matches!(result, &Err(ZnodeError::SessionExpired | ZnodeError::SessionMoved));
+        let over = outcomes.iter().position(|outcome| is_over(&outcome.result));
+        let told = over.map_or(outcomes.len(), |first| first + 1);
+        self.outbox.outcomes(outcomes.into_iter().zip(shapes).take(told).map(|(outcome, (xid, shape))| {
+            let reply = write_reply(outcome.result, &shape);
+            (xid, outcome.revision, reply)
+        }));
+        if over.is_some() { Err(Ended) } else { Ok(()) }
     }
 
     async fn read(&self, reads: Vec<Read>) -> Result<(), Ended> {
         let watches = &self.face.watches;
         watches.begin(self.id, reads.iter().flat_map(|read| &read.shape.wishes).flatten());
         let mut rest = &reads[..];
+        // A sync is a true barrier: what was acknowledged anywhere before is seen by whatever this client asks next.
+        // What is here once stays here, so only the first look has to wait for it.
+        let is_behind_sync = reads.first().is_some_and(Read::is_sync) && !tidelock_model::planted!(SyncWithoutBarrier);
+        let mut consistency = if is_behind_sync { Consistency::Linearizable } else { Consistency::Local };
         while !rest.is_empty() {
             let all = rest.iter().flat_map(|read| read.reads.iter().cloned()).collect();
-            let (at, found) = self.look(all, Consistency::Local).await?;
+            let (at, found) = self.look(all, consistency).await?;
+            consistency = Consistency::Local;
             let (replies, granted) = answers(rest, found);
             let sent = replies.iter().map(|(xid, reply)| (*xid, reply));
             match watches.reply(self.id, &self.outbox, at, sent, granted.into_iter()) {

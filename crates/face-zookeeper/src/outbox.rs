@@ -90,6 +90,18 @@ impl Outbox {
         self.added(queue);
     }
 
+    /// Queues the replies to changes, each made at its revision, as [`Outbox::outcome`] does for one.
+    pub(crate) fn outcomes(&self, outcomes: impl Iterator<Item = (i32, Revision, Reply)>) {
+        let mut queue = self.lock();
+        for (xid, at, reply) in outcomes {
+            queue.last_told = queue.last_told.max(at);
+            let zxid = zxid(queue.last_told);
+            write_reply(&mut queue.bytes, xid, zxid, &reply);
+            queue.packets += 1;
+        }
+        self.added(queue);
+    }
+
     /// A new connection: even its first replies that show nothing, such as those to pings, tell where the store is.
     pub(crate) fn begin_at(&self, told: Revision) {
         let mut queue = self.lock();

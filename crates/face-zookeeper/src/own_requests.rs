@@ -18,7 +18,6 @@ impl Connection {
     pub(crate) async fn other(&mut self, xid: i32, request: Request) -> Result<(), Ended> {
         match request {
             Request::Ping => self.outbox.plain(xid, &Reply::Empty),
-            Request::Sync { path } => self.sync(xid, Reply::Synced { path }).await?,
             Request::SetWatches { relative_zxid, paths } => {
                 let seen = Revision(u64::try_from(relative_zxid).unwrap_or(0));
                 self.restore_watches(xid, seen, paths).await?;
@@ -58,16 +57,6 @@ impl Connection {
             }
             _ => self.outbox.plain(xid, &Reply::Error(ErrorCode::Unimplemented)),
         }
-        Ok(())
-    }
-
-    /// A true barrier: what was acknowledged anywhere before is seen by whatever this client asks next.
-    async fn sync(&self, xid: i32, reply: Reply) -> Result<(), Ended> {
-        let local = tidelock_model::planted!(SyncWithoutBarrier);
-        let consistency = if local { Consistency::Local } else { Consistency::Linearizable };
-        let (at, _) = self.look(Vec::new(), consistency).await?;
-        self.face.watches.told_up_to(at).await;
-        self.outbox.outcome(xid, at, &reply);
         Ok(())
     }
 

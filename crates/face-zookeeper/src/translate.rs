@@ -64,11 +64,18 @@ pub(crate) struct ReadShape {
 }
 
 /// Which read it was.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum ReadKind {
+    /// No read, but a barrier before those that come after it.
+    Sync {
+        /// Sent back as it came.
+        path: Option<String>,
+    },
     Exists,
     Data,
-    Children { with_stat: bool },
+    Children {
+        with_stat: bool,
+    },
     Acl,
     Descendants,
     Ephemerals,
@@ -123,6 +130,9 @@ pub(crate) fn step(request: Request, session: tidelock_model::LeaseId) -> Step {
             one(ZnodeRead::Ephemerals { session, prefix }, ReadKind::Ephemerals, None)
         }
         Request::MultiRead(ops) => multi_read(ops),
+        Request::Sync { path } => {
+            Step::Read(Vec::new(), ReadShape { kind: ReadKind::Sync { path }, wishes: Vec::new() })
+        }
         other => Step::Other(other),
     }
 }
@@ -246,12 +256,16 @@ fn multi_result(answer: ZnodeOpAnswer, shape: MultiShape) -> MultiResult {
 
 /// The reply to a read, and which of its watches count.
 pub(crate) fn read_reply(found: Vec<Result<ZnodeFound, ZnodeError>>, shape: &ReadShape) -> (Reply, Vec<bool>) {
-    if shape.kind == ReadKind::Multi {
-        let granted = found.iter().map(Result::is_ok).collect();
-        return (Reply::MultiRead(found.into_iter().map(multi_read_result).collect()), granted);
+    match &shape.kind {
+        ReadKind::Sync { path } => return (Reply::Synced { path: path.clone() }, Vec::new()),
+        ReadKind::Multi => {
+            let granted = found.iter().map(Result::is_ok).collect();
+            return (Reply::MultiRead(found.into_iter().map(multi_read_result).collect()), granted);
+        }
+        _ => {}
     }
     let Some(found) = found.into_iter().next() else { return (Reply::Error(ErrorCode::SystemError), vec![false]) };
-    let granted = match (&found, shape.kind) {
+    let granted = match (&found, &shape.kind) {
         // Whoever asks whether something exists wants to hear when it does.
         (Err(ZnodeError::NoNode), ReadKind::Exists) => true,
         (found, _) => found.is_ok(),

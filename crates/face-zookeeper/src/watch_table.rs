@@ -142,6 +142,11 @@ impl WatchTable {
         self.connected.values().for_each(|connected| connected.outbox.cut());
     }
 
+    /// Whether nobody watches anything.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.by_path.is_empty()
+    }
+
     /// How many paths are watched, and how many watches there are.
     pub(crate) fn totals(&self) -> (usize, usize) {
         (self.by_path.len(), self.by_connection.values().map(BTreeSet::len).sum())

@@ -15,7 +15,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tidelock_coordinator::{Coordinator, Subscription, WatchNotice, WatchRequest, WatcherId};
-use tidelock_model::{Caller, Event, Key, KeyRange, LeaseId, Revision, Space, ZnodeChange, ZnodeEvent, znode_changes};
+use tidelock_model::{
+    Caller, Event, Key, KeyRange, LeaseId, Revision, SESSION_KEY, Space, ZnodeChange, ZnodeEvent, znode_changes,
+};
 use tokio::sync::Notify;
 
 use crate::outbox::{Outbox, Overtaken};
@@ -223,6 +225,9 @@ fn at(event: &Event) -> Revision {
 impl Inner {
     /// Tells of all changes of one revision.
     fn tell(&mut self, events: &[Event], sessions: &dyn SessionNews) {
+        if self.table.is_empty() && self.held_back.is_empty() {
+            return tell_of_sessions(events, sessions);
+        }
         let at = events.first().map_or_else(Revision::default, at);
         let changes = znode_changes(events);
         self.held_back.values_mut().for_each(|held| held.add(at, &changes));
@@ -232,6 +237,18 @@ impl Inner {
                 ZnodeEvent::SessionEnded(session) => sessions.ended(session),
                 _ => tell(&mut self.table, at, change),
             }
+        }
+    }
+}
+
+/// What is left to tell while nobody watches a znode.
+fn tell_of_sessions(events: &[Event], sessions: &dyn SessionNews) {
+    let of_sessions = events.iter().filter(|event| event.key.name().first() == Some(&SESSION_KEY));
+    for event in of_sessions {
+        match ZnodeEvent::of(event) {
+            Some(ZnodeEvent::SessionTaken { session, generation }) => sessions.taken_over(session, generation),
+            Some(ZnodeEvent::SessionEnded(session)) => sessions.ended(session),
+            _ => {}
         }
     }
 }

@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use tidelock_model::{AclEntry, ZnodeOp, ZnodeRead, ZnodeRequest};
 
-use crate::translate::{ReadShape, Step, WriteShape};
+use crate::translate::{ReadKind, ReadShape, Step, WriteShape};
 use crate::wire::{ErrorCode, Reply};
 
 /// Requests carried out together.
@@ -50,9 +50,19 @@ impl Group {
             Step::Write(..) => {
                 self.reads.is_empty() && self.writes.iter().map(Write::bytes).sum::<usize>() < TOGETHER_BYTES
             }
-            Step::Read(..) => self.writes.is_empty(),
+            // One barrier serves every sync that waits behind the first, but no read waits for a sync behind it.
+            Step::Read(_, shape) => {
+                let is_behind_sync = self.reads.first().is_none_or(Read::is_sync);
+                self.writes.is_empty() && (is_behind_sync || !matches!(shape.kind, ReadKind::Sync { .. }))
+            }
             Step::Answer(_) | Step::Other(_) => self.writes.is_empty() && self.reads.is_empty(),
         }
+    }
+}
+
+impl Read {
+    pub(super) fn is_sync(&self) -> bool {
+        matches!(self.shape.kind, ReadKind::Sync { .. })
     }
 }
 
@@ -83,6 +93,8 @@ fn bytes_of(op: &ZnodeOp) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::translate::step;
+    use crate::wire::Request;
     use tidelock_model::limits::{COMMAND_BYTES_MAX, ZNODE_PATH_BYTES_MAX};
 
     fn delete(length: usize) -> Step {
@@ -105,6 +117,29 @@ mod tests {
             group.writes.push(Write { xid: 1, request, shape });
         }
         assert!(bytes + TOGETHER_BYTES < COMMAND_BYTES_MAX, "{bytes}");
+    }
+
+    fn takes_after(group: &mut Group, request: Request) -> bool {
+        let step = step(request, tidelock_model::LeaseId(1));
+        let takes = group.takes(&step);
+        let Step::Read(reads, shape) = step else { panic!("no read") };
+        group.reads.push(Read { xid: 1, reads, shape });
+        takes
+    }
+
+    /// A client that syncs before every read pays one round for all that it sent together. But a read that was sent
+    /// before a sync must be answered where there is no leader to sync with.
+    #[test]
+    fn syncs_that_wait_together_share_a_barrier_and_no_read_waits_for_a_sync_behind_it() {
+        let sync = || Request::Sync { path: Some("/a".into()) };
+        let get = || Request::GetData { path: "/a".into(), watch: false };
+        let mut synced = Group::default();
+        for request in [sync(), get(), sync(), get()] {
+            assert!(takes_after(&mut synced, request));
+        }
+        let mut plain = Group::default();
+        assert!(takes_after(&mut plain, get()) && takes_after(&mut plain, get()));
+        assert!(!takes_after(&mut plain, sync()));
     }
 
     /// What the log would not take is refused where it comes in, never where it is applied.
