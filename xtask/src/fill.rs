@@ -81,6 +81,34 @@ pub(crate) async fn fill(channels: &[Channel], keys: u64, values: &Values, bar: 
     Ok(())
 }
 
+/// Puts a key under each of `leases`, and moves `bar` by as many.
+pub(crate) async fn attach(channels: &[Channel], leases: &[i64], bar: &ProgressBar) -> Result<()> {
+    let mut workers: JoinSet<Result<()>> = JoinSet::new();
+    let share = leases.len().div_ceil(TXNS_IN_FLIGHT as usize).max(1);
+    for (worker, leases) in leases.chunks(share).enumerate() {
+        let (channel, bar, leases) = (channels[worker % channels.len()].clone(), bar.clone(), leases.to_vec());
+        workers.spawn(async move {
+            let mut kv = KvClient::new(channel);
+            let mut number = (worker * share) as u64;
+            for leases in leases.chunks(PUTS_PER_TXN as usize) {
+                let own = |(key_number, lease): (u64, &i64)| {
+                    let put = PutRequest { key: key(key_number), lease: *lease, ..PutRequest::default() };
+                    RequestOp { request: Some(Request::RequestPut(put)) }
+                };
+                let txn = TxnRequest { success: (number..).zip(leases).map(own).collect(), ..TxnRequest::default() };
+                kv.txn(txn).await.map_err(|status| format!("attaching keys: {}", status.message()))?;
+                number += leases.len() as u64;
+                bar.inc(leases.len() as u64);
+            }
+            Ok(())
+        });
+    }
+    while let Some(worker) = workers.join_next().await {
+        worker.map_err(|error| format!("an attaching task ended: {error}"))??;
+    }
+    Ok(())
+}
+
 fn put(number: u64, value: Bytes) -> RequestOp {
     let put = PutRequest { key: key(number), value, ..PutRequest::default() };
     RequestOp { request: Some(Request::RequestPut(put)) }

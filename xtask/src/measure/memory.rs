@@ -13,7 +13,7 @@ use tidelock_etcd_api::etcdserverpb::lease_client::LeaseClient;
 use tokio::task::JoinSet;
 use tonic::transport::Channel;
 
-use super::{KEY_OVERHEAD_BUDGET, LEASE_BUDGET, per_thing, signed, verdict};
+use super::{KEY_OVERHEAD_BUDGET, LEASE_AND_KEY_BUDGET, LEASE_BUDGET, per_thing, signed, verdict};
 use crate::fill::{self, KEY_BYTES, Values};
 use crate::procfs::Memory;
 use crate::servers::{Cluster, Kind, System};
@@ -79,12 +79,18 @@ async fn weigh_leases(system: &System, options: &Options, scale: &mut Scale) -> 
     let mut cluster = Cluster::start(system, 1).await?;
     let channels = cluster.connect(CONNECTIONS, false).await?;
     let before = cluster.settled_memory().await?;
-    let took = grant(&channels, options.leases).await?;
+    let (took, ids) = grant(&channels, options.leases).await?;
     let after = cluster.settled_memory().await?;
-    scale.leases("leases granted", before, after, &format!("{} grants/s", rate(options.leases, took)));
+    scale.leases("leases granted", before, after, LEASE_BUDGET, &format!("{} grants/s", rate(options.leases, took)));
+    let bar = progress::bar(options.leases, "a key for each lease");
+    let started = Instant::now();
+    fill::attach(&channels, &ids, &bar).await?;
+    bar.finish_and_clear();
+    let attached = format!("{} keys/s", rate(options.leases, started.elapsed()));
+    scale.leases("a key for each", before, cluster.settled_memory().await?, LEASE_AND_KEY_BUDGET, &attached);
     let took = cluster.crash_and_restart(0).await?;
     let answered = format!("first linearizable read after {}", table::duration(took));
-    scale.leases("after kill -9", before, cluster.settled_memory().await?, &answered);
+    scale.leases("after kill -9", before, cluster.settled_memory().await?, LEASE_AND_KEY_BUDGET, &answered);
     Ok(())
 }
 
@@ -96,7 +102,7 @@ async fn load(channels: &[Channel], options: &Options, values: &Values, doing: &
     Ok(start.elapsed())
 }
 
-async fn grant(channels: &[Channel], leases: u64) -> Result<Duration> {
+async fn grant(channels: &[Channel], leases: u64) -> Result<(Duration, Vec<i64>)> {
     let bar = progress::bar(leases, "grant leases");
     let start = Instant::now();
     let taken = Arc::new(AtomicU64::new(0));
@@ -105,11 +111,12 @@ async fn grant(channels: &[Channel], leases: u64) -> Result<Duration> {
         let client = LeaseClient::new(channels[worker as usize % channels.len()].clone());
         workers.spawn(grant_until(client, Arc::clone(&taken), leases, bar.clone()));
     }
+    let mut granted = Vec::new();
     while let Some(worker) = workers.join_next().await {
-        worker.map_err(|error| format!("a granting task ended: {error}"))??;
+        granted.extend(worker.map_err(|error| format!("a granting task ended: {error}"))??);
     }
     bar.finish_and_clear();
-    Ok(start.elapsed())
+    Ok((start.elapsed(), granted))
 }
 
 async fn grant_until(
@@ -117,14 +124,16 @@ async fn grant_until(
     taken: Arc<AtomicU64>,
     leases: u64,
     bar: ProgressBar,
-) -> Result<()> {
+) -> Result<Vec<i64>> {
+    let mut ids = Vec::new();
     while taken.fetch_add(1, Ordering::Relaxed) < leases {
         let request = LeaseGrantRequest { ttl: LEASE_TTL_S, ..LeaseGrantRequest::default() };
         let granted = client.lease_grant(request).await;
-        granted.map_err(|status| format!("granting leases: {}", status.message()))?;
+        let granted = granted.map_err(|status| format!("granting leases: {}", status.message()))?;
+        ids.push(granted.into_inner().id);
         bar.inc(1);
     }
-    Ok(())
+    Ok(ids)
 }
 
 fn rate(count: u64, took: Duration) -> String {
@@ -168,9 +177,9 @@ impl Scale {
         self.add(when, now, format!("{} B/key", self.overhead(now)), String::new(), note);
     }
 
-    fn leases(&mut self, when: &str, before: Memory, now: Memory, note: &str) {
+    fn leases(&mut self, when: &str, before: Memory, now: Memory, budget: u64, note: &str) {
         let each = per_thing(signed(now.resident) - signed(before.resident), self.leases);
-        let verdict = self.verdict(each, LEASE_BUDGET);
+        let verdict = self.verdict(each, budget);
         self.add(when, now, format!("{each} B/lease"), verdict, note);
     }
 
