@@ -204,6 +204,35 @@ impl CallCounts {
         Some(Counting { counts: Arc::clone(self), method, began, done: false })
     }
 
+    /// The number of a method; `None` if there is no such method.
+    pub(crate) fn number_of(&self, path: &str) -> Option<usize> {
+        self.by_path.get(path).copied()
+    }
+
+    /// Counts a call of so many bytes that comes in, and says when, if calls are timed. To be followed by `end`.
+    pub(crate) fn start(&self, method: usize, bytes: usize) -> Option<Instant> {
+        self.methods[method].started.fetch_add(1, Ordering::Relaxed);
+        self.received_bytes.fetch_add(bytes as u64, Ordering::Relaxed);
+        self.timed.then(Instant::now)
+    }
+
+    /// Counts how a call ended, with so many bytes of an answer.
+    pub(crate) fn end(&self, method: usize, began: Option<Instant>, code: Code, bytes: usize) {
+        let method = &self.methods[method];
+        let code = usize::try_from(code as i32).unwrap_or(0).min(CODES - 1);
+        method.handled[code].fetch_add(1, Ordering::Relaxed);
+        if bytes > 0 {
+            self.sent_bytes.fetch_add(bytes as u64, Ordering::Relaxed);
+        }
+        if let Some(began) = began {
+            let took = began.elapsed();
+            let ms = took.as_millis();
+            let bucket = CALL_BOUNDS_MS.iter().position(|bound| ms < u128::from(*bound));
+            method.buckets[bucket.unwrap_or(CALL_BOUNDS_MS.len())].fetch_add(1, Ordering::Relaxed);
+            method.sum_us.fetch_add(u64::try_from(took.as_micros()).unwrap_or(u64::MAX), Ordering::Relaxed);
+        }
+    }
+
     /// Everything so far.
     #[must_use]
     pub fn read(&self) -> CallReading {
@@ -267,22 +296,6 @@ impl Counting {
         request.map(|inner| Body::new(Received { inner, counts }))
     }
 
-    /// Counts bytes of the request.
-    pub(crate) fn received(&self, bytes: usize) {
-        self.counts.received_bytes.fetch_add(bytes as u64, Ordering::Relaxed);
-    }
-
-    /// Counts how a call ended that has its whole answer.
-    pub(crate) fn ended(mut self, result: &Result<Bytes, Status>) {
-        match result {
-            Ok(message) => {
-                self.counts.sent_bytes.fetch_add(message.len() as u64, Ordering::Relaxed);
-                self.finish(Code::Ok);
-            }
-            Err(status) => self.finish(status.code()),
-        }
-    }
-
     /// Counts how the call ends: now, if the answer is an error, or else when its last byte is sent.
     pub(crate) fn answered(mut self, response: http::Response<Body>) -> http::Response<Body> {
         match Status::from_header_map(response.headers()) {
@@ -298,16 +311,7 @@ impl Counting {
         if std::mem::replace(&mut self.done, true) {
             return;
         }
-        let method = &self.counts.methods[self.method];
-        let code = usize::try_from(code as i32).unwrap_or(0).min(CODES - 1);
-        method.handled[code].fetch_add(1, Ordering::Relaxed);
-        if let Some(began) = self.began {
-            let took = began.elapsed();
-            let ms = took.as_millis();
-            let bucket = CALL_BOUNDS_MS.iter().position(|bound| ms < u128::from(*bound));
-            method.buckets[bucket.unwrap_or(CALL_BOUNDS_MS.len())].fetch_add(1, Ordering::Relaxed);
-            method.sum_us.fetch_add(u64::try_from(took.as_micros()).unwrap_or(u64::MAX), Ordering::Relaxed);
-        }
+        self.counts.end(self.method, self.began, code, 0);
     }
 }
 

@@ -10,11 +10,11 @@ use tidelock_http2::serve::{Answering, Incoming, Reply, Service};
 use tonic::Status;
 use tonic::body::Body;
 
+use crate::call_counts::CallCounts;
 use crate::door::Door;
-use crate::error_map::FaceError;
-use crate::leader_watch::requires_leader;
 use crate::listener::ClientName;
-use crate::unary::{self, Asked, Methods, PREFIX_BYTES};
+use crate::services::Services;
+use crate::unary::{self, CallHead, Methods, PREFIX_BYTES};
 
 /// One client's connection.
 pub(crate) struct ClientConnection {
@@ -36,13 +36,21 @@ impl ClientConnection {
         request
     }
 
-    /// Carries a call out that is plainly one.
-    async fn carry_out(door: Door, run: unary::Run, asked: Asked) -> Result<Bytes, Status> {
-        let face = door.face();
-        if requires_leader(asked.headers()) && !face.has_leader() {
-            return Err(FaceError::NoLeader.into());
-        }
-        run(face.services(), asked).await
+    pub(crate) fn services(&self) -> &Services {
+        self.door.face().services()
+    }
+
+    pub(crate) fn counts(&self) -> &CallCounts {
+        self.door.face().call_counts()
+    }
+
+    pub(crate) fn has_leader(&self) -> bool {
+        self.door.face().has_leader()
+    }
+
+    /// What a head says of its call, if it is plainly one.
+    fn call_head<'a>(&self, head: &'a RequestHead) -> Option<&'a CallHead> {
+        head.digest(|head| self.methods.find(head, self.counts()))?.as_ref()
     }
 }
 
@@ -50,42 +58,20 @@ impl Service for ClientConnection {
     type Body = Body;
 
     fn collects(&self, head: &RequestHead) -> Option<usize> {
-        self.methods.find(head).map(|_| PREFIX_BYTES + self.message_bytes())
+        self.call_head(head).map(|_| PREFIX_BYTES + self.message_bytes())
     }
 
-    fn call(&self, head: Arc<RequestHead>, body: Bytes) -> Answering<Reply<Body>> {
-        let message = unary::one_message(body.clone(), self.message_bytes());
-        let (Some(run), Some(message)) = (self.methods.find(&head), message) else {
-            let Some(request) = head.to_http(Body::new(Full::new(body))) else {
-                return Box::pin(async { Reply::Other(Status::internal("malformed request").into_http()) });
-            };
-            let answering = self.door.clone().answer(self.named(request));
-            return Box::pin(async { Reply::Other(answering.await) });
+    fn call(self: &Arc<ClientConnection>, head: &RequestHead, body: Bytes) -> Answering<Reply<Body>> {
+        if let Some(call) = self.call_head(head)
+            && let Some(message) = unary::one_message(&body, self.message_bytes())
+        {
+            return call.call(self, message);
+        }
+        let Some(request) = head.to_http(Body::new(Full::new(body))) else {
+            return Box::pin(async { Reply::Other(Status::internal("malformed request").into_http()) });
         };
-        let path = std::str::from_utf8(&head.path).unwrap_or_default();
-        let counting = self.door.face().count(path, PREFIX_BYTES + message.len());
-        let asked = Asked::new(&head, self.name.as_ref(), message);
-        let patience = unary::patience(&head);
-        let carrying = ClientConnection::carry_out(self.door.clone(), run, asked);
-        Box::pin(async move {
-            let result = match patience {
-                None => carrying.await,
-                Some(patience) => match tokio::time::timeout(patience, carrying).await {
-                    Ok(result) => result,
-                    // Counted as given up, as when the client says so itself.
-                    Err(_elapsed) => {
-                        return Reply::Other(Status::deadline_exceeded("context deadline exceeded").into_http());
-                    }
-                },
-            };
-            if let Some(counting) = counting {
-                counting.ended(&result);
-            }
-            match result {
-                Ok(message) => Reply::Message(message),
-                Err(status) => Reply::Other(status.into_http()),
-            }
-        })
+        let answering = self.door.clone().answer(self.named(request));
+        Box::pin(async { Reply::Other(answering.await) })
     }
 
     fn serve(&self, request: http::Request<Incoming>) -> Answering<http::Response<Body>> {

@@ -189,9 +189,9 @@ fn in_order(
     }
 }
 
-#[tonic::async_trait]
-impl Kv for Services {
-    async fn range(&self, request: Request<RangeRequest>) -> Result<Response<RangeResponse>, Status> {
+/// Of the calls that come most, without a box around each.
+impl Services {
+    pub(crate) async fn answer_range(&self, request: Request<RangeRequest>) -> Result<RangeResponse, Status> {
         let caller = self.caller(&request);
         let request = request.into_inner();
         if !request.serializable {
@@ -201,7 +201,22 @@ impl Kv for Services {
         let query = range_to_query(&request)?;
         let answer = self.read(&caller?, query, range_consistency(&request)).await?;
         let QueryAnswer::Op { revision, .. } = answer else { return Err(MISMATCH.into()) };
-        Ok(Response::new(range_to_response(answer, self.headers.at(revision))?))
+        Ok(range_to_response(answer, self.headers.at(revision))?)
+    }
+
+    pub(crate) async fn answer_put(&self, request: Request<PutRequest>) -> Result<PutResponse, Status> {
+        self.refuse_on_learner()?;
+        let caller = self.caller(&request);
+        let (command, caller) = in_order(put_to_command(request.into_inner(), &self.config.limits), caller)?;
+        let (revision, answer) = self.propose(&caller, command).await?;
+        Ok(put_to_response(&answer, self.headers.at(revision))?)
+    }
+}
+
+#[tonic::async_trait]
+impl Kv for Services {
+    async fn range(&self, request: Request<RangeRequest>) -> Result<Response<RangeResponse>, Status> {
+        self.answer_range(request).await.map(Response::new)
     }
 
     type RangeStreamStream = Parts;
@@ -211,11 +226,7 @@ impl Kv for Services {
     }
 
     async fn put(&self, request: Request<PutRequest>) -> Result<Response<PutResponse>, Status> {
-        self.refuse_on_learner()?;
-        let caller = self.caller(&request);
-        let (command, caller) = in_order(put_to_command(request.into_inner(), &self.config.limits), caller)?;
-        let (revision, answer) = self.propose(&caller, command).await?;
-        Ok(Response::new(put_to_response(&answer, self.headers.at(revision))?))
+        self.answer_put(request).await.map(Response::new)
     }
 
     async fn delete_range(

@@ -5,7 +5,7 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bytes::{BufMut, Bytes, BytesMut};
 use http::{Extensions, HeaderMap, HeaderName, HeaderValue};
@@ -20,14 +20,17 @@ use tidelock_etcd_api::healthpb::health_server::Health;
 use tidelock_etcd_api::v3electionpb::election_server::Election;
 use tidelock_etcd_api::v3lockpb::lock_server::Lock;
 use tidelock_http2::RequestHead;
-use tidelock_http2::serve::Answering;
+use tidelock_http2::serve::{Answering, Reply};
 use tokio::task::JoinSet;
+use tonic::body::Body;
 use tonic::metadata::MetadataMap;
-use tonic::{Request, Status};
+use tonic::{Code, Request, Status};
 
+use crate::call_counts::CallCounts;
 use crate::door::time_given;
-use crate::listener::ClientName;
-use crate::services::Services;
+use crate::error_map::FaceError;
+use crate::http2_service::ClientConnection;
+use crate::leader_watch::requires_leader;
 
 /// A flag and a length stand before every message.
 pub(crate) const PREFIX_BYTES: usize = 5;
@@ -46,42 +49,118 @@ const UNREAD: [&[u8]; 7] = [
     b"grpc-timeout",
 ];
 
-/// Carries one call out: its metadata, its message, and the framed answer.
-pub(crate) type Run = fn(Arc<Services>, Asked) -> Answering<Result<Bytes, Status>>;
+/// Carries one call out.
+type Run = fn(Call) -> Answering<Reply<Body>>;
 
-/// A call.
-pub(crate) struct Asked {
-    metadata: MetadataMap,
-    extensions: Extensions,
-    message: Bytes,
+/// What a head says of its call: found out once, since the same head comes with many calls.
+pub(crate) struct CallHead {
+    run: Run,
+    /// The number it is counted under.
+    method: usize,
+    /// What services may ask for.
+    headers: HeaderMap,
+    requires_leader: bool,
+    /// How long the client waits.
+    patience: Option<Duration>,
 }
 
-impl Asked {
-    pub(crate) fn new(head: &RequestHead, client: Option<&ClientName>, message: Bytes) -> Asked {
-        let mut headers = HeaderMap::new();
-        for field in head.fields.iter().filter(|field| !UNREAD.contains(&&field.name[..])) {
-            // Both were looked at when the head was read; what the library takes amiss nobody here asks for.
-            if let (Ok(name), Ok(value)) =
-                (HeaderName::from_bytes(&field.name), HeaderValue::from_maybe_shared(field.value.clone()))
-            {
-                headers.append(name, value);
+impl CallHead {
+    /// Begins a call.
+    pub(crate) fn call(&self, connection: &Arc<ClientConnection>, message: Bytes) -> Answering<Reply<Body>> {
+        let began = connection.counts().start(self.method, PREFIX_BYTES + message.len());
+        let ticket = Ticket { connection: Arc::clone(connection), method: self.method, began, ended: false };
+        if self.requires_leader && !connection.has_leader() {
+            let refused = ticket.ended(Err(FaceError::NoLeader.into()));
+            return Box::pin(std::future::ready(refused));
+        }
+        let metadata = MetadataMap::from_headers(self.headers.clone());
+        (self.run)(Call { ticket, metadata, message, patience: self.patience })
+    }
+}
+
+/// A call under way, which is counted: dropped before it ended, it was cancelled.
+struct Ticket {
+    connection: Arc<ClientConnection>,
+    method: usize,
+    began: Option<Instant>,
+    ended: bool,
+}
+
+impl Ticket {
+    fn ended(mut self, result: Result<Bytes, Status>) -> Reply<Body> {
+        self.ended = true;
+        let counts = self.connection.counts();
+        match result {
+            Ok(message) => {
+                counts.end(self.method, self.began, Code::Ok, message.len());
+                Reply::Message(message)
+            }
+            Err(status) => {
+                counts.end(self.method, self.began, status.code(), 0);
+                Reply::Other(status.into_http())
             }
         }
+    }
+}
+
+impl Drop for Ticket {
+    fn drop(&mut self) {
+        if !self.ended {
+            self.connection.counts().end(self.method, self.began, Code::Cancelled, 0);
+        }
+    }
+}
+
+/// A call.
+struct Call {
+    ticket: Ticket,
+    metadata: MetadataMap,
+    message: Bytes,
+    patience: Option<Duration>,
+}
+
+impl Call {
+    /// Reads the message and has it answered by `work`, which gets the connection and the request.
+    fn answer<Q, F>(self, work: impl FnOnce(Arc<ClientConnection>, Request<Q>) -> F) -> Answering<Reply<Body>>
+    where
+        Q: Message + Default,
+        F: Future<Output = Result<Bytes, Status>> + Send + 'static,
+    {
+        let Call { ticket, metadata, message, patience } = self;
+        let message = match Q::decode(message) {
+            Ok(message) => message,
+            Err(error) => return Box::pin(std::future::ready(ticket.ended(Err(Status::internal(error.to_string()))))),
+        };
         let mut extensions = Extensions::new();
-        if let Some(client) = client {
+        if let Some(client) = &ticket.connection.name {
             extensions.insert(client.clone());
         }
-        Asked { metadata: MetadataMap::from_headers(headers), extensions, message }
+        let work = work(Arc::clone(&ticket.connection), Request::from_parts(metadata, extensions, message));
+        match patience {
+            None => Box::pin(async move { ticket.ended(work.await) }),
+            Some(patience) => Box::pin(async move {
+                match tokio::time::timeout(patience, work).await {
+                    Ok(result) => ticket.ended(result),
+                    // Counted as given up, as when the client says so itself.
+                    Err(_elapsed) => Reply::Other(Status::deadline_exceeded("context deadline exceeded").into_http()),
+                }
+            }),
+        }
     }
+}
 
-    pub(crate) fn headers(&self) -> &HeaderMap {
-        self.metadata.as_ref()
+/// The fields of a head that services may ask for.
+fn headers(head: &RequestHead) -> HeaderMap {
+    let mut headers = HeaderMap::new();
+    for field in head.fields.iter().filter(|field| !UNREAD.contains(&&field.name[..])) {
+        // Both were looked at when the head was read; what the library takes amiss nobody here asks for.
+        if let (Ok(name), Ok(value)) =
+            (HeaderName::from_bytes(&field.name), HeaderValue::from_maybe_shared(field.value.clone()))
+        {
+            headers.append(name, value);
+        }
     }
-
-    fn read<Q: Message + Default>(self) -> Result<Request<Q>, Status> {
-        let message = Q::decode(self.message).map_err(|error| Status::internal(error.to_string()))?;
-        Ok(Request::from_parts(self.metadata, self.extensions, message))
-    }
+    headers
 }
 
 /// A message with what stands before it.
@@ -101,32 +180,28 @@ macro_rules! methods {
     ($($service:ident at $name:literal: { $($method:ident at $path:literal),* $(,)? })*) => {
         Methods(HashMap::from([$($((
             concat!("/", $name, "/", $path).as_bytes(),
-            (|services, asked| Box::pin(async move {
-                let answer = $service::$method(&*services, asked.read()?).await?;
+            (|call| call.answer(|connection, request| async move {
+                let answer = $service::$method(connection.services(), request).await?;
                 Ok(framed(answer.get_ref()))
             })) as Run,
         )),*),*]))
     };
 }
 
-/// A range that may be long is read and written down by a task of its own: other calls on the connection go on.
-fn range(services: Arc<Services>, asked: Asked) -> Answering<Result<Bytes, Status>> {
-    let request = match asked.read::<RangeRequest>() {
-        Ok(request) => request,
-        Err(status) => return Box::pin(std::future::ready(Err(status))),
-    };
-    let is_short = is_short(request.get_ref());
-    let answering = async move {
-        let answer = services.range(request).await?;
-        Ok(framed(answer.get_ref()))
-    };
-    if is_short {
-        return Box::pin(answering);
-    }
-    let mut task = JoinSet::new();
-    task.spawn(answering);
-    // Dropped when its client gives up, and with it the task.
-    Box::pin(async move {
+/// A put.
+fn put(call: Call) -> Answering<Reply<Body>> {
+    call.answer(|connection, request| async move { Ok(framed(&connection.services().answer_put(request).await?)) })
+}
+
+/// A range. One that may be long is read and written down by a task of its own: other calls on the connection go on.
+fn range(call: Call) -> Answering<Reply<Body>> {
+    call.answer(|connection, request: Request<RangeRequest>| async move {
+        if is_short(request.get_ref()) {
+            return Ok(framed(&connection.services().answer_range(request).await?));
+        }
+        // Dropped when its client gives up, and with it the task.
+        let mut task = JoinSet::new();
+        task.spawn(async move { Ok(framed(&connection.services().answer_range(request).await?)) });
         match task.join_next().await {
             Some(Ok(answer)) => answer,
             Some(Err(_)) | None => Err(Status::internal("the call broke off")),
@@ -143,7 +218,7 @@ impl Methods {
     pub(crate) fn all() -> Methods {
         let mut methods = methods! {
             Kv at "etcdserverpb.KV": {
-                put at "Put", delete_range at "DeleteRange", txn at "Txn", compact at "Compact",
+                delete_range at "DeleteRange", txn at "Txn", compact at "Compact",
             }
             Lease at "etcdserverpb.Lease": {
                 lease_grant at "LeaseGrant", lease_revoke at "LeaseRevoke",
@@ -172,31 +247,31 @@ impl Methods {
             Health at "grpc.health.v1.Health": { check at "Check" }
         };
         methods.0.insert(b"/etcdserverpb.KV/Range", range);
+        methods.0.insert(b"/etcdserverpb.KV/Put", put);
         methods
     }
 
-    /// How a call is carried out; nothing if it is none with one message each way, or says something that only the
+    /// What a head says of its call; nothing if it is none with one message each way, or says something that only the
     /// general way understands.
-    pub(crate) fn find(&self, head: &RequestHead) -> Option<Run> {
+    pub(crate) fn find(&self, head: &RequestHead, counts: &CallCounts) -> Option<CallHead> {
         let plain = head.get("grpc-encoding").is_none_or(|encoding| encoding == "identity");
         let is_call = head.method == "POST"
             && head
                 .get("content-type")
                 .is_some_and(|kind| kind == "application/grpc" || kind == "application/grpc+proto");
-        let run = self.0.get(&head.path[..])?;
-        (plain && is_call).then_some(*run)
+        let run = *self.0.get(&head.path[..]).filter(|_| plain && is_call)?;
+        let method = counts.number_of(std::str::from_utf8(&head.path).ok()?)?;
+        let headers = headers(head);
+        let requires_leader = requires_leader(&headers);
+        let patience = head.get("grpc-timeout").and_then(|text| time_given(text));
+        Some(CallHead { run, method, headers, requires_leader, patience })
     }
 }
 
 /// The one message in a body; nothing if it is not just that.
-pub(crate) fn one_message(mut body: Bytes, bytes_max: usize) -> Option<Bytes> {
+pub(crate) fn one_message(body: &Bytes, bytes_max: usize) -> Option<Bytes> {
     let [flag, length @ ..] = *body.first_chunk::<PREFIX_BYTES>()?;
     let length = u32::from_be_bytes(length) as usize;
-    let message = body.split_off(PREFIX_BYTES);
-    (flag == 0 && length == message.len() && length <= bytes_max).then_some(message)
-}
-
-/// How long the client waits.
-pub(crate) fn patience(head: &RequestHead) -> Option<Duration> {
-    time_given(head.get("grpc-timeout").map(|value| &value[..])?)
+    let is_one = flag == 0 && length == body.len() - PREFIX_BYTES && length <= bytes_max;
+    is_one.then(|| body.slice(PREFIX_BYTES..))
 }

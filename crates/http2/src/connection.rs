@@ -6,6 +6,7 @@ mod sending;
 mod tests;
 
 use std::collections::VecDeque;
+use std::ops::Range;
 use std::sync::Arc;
 
 use bytes::{Buf, Bytes, BytesMut};
@@ -222,31 +223,42 @@ impl Connection {
                 input.reserve(HEAD_BYTES + head.length - input.len());
                 break;
             }
-            input.advance(HEAD_BYTES);
-            let payload = input.split_to(head.length).freeze();
-            self.receive_frame(head, payload, events)?;
+            self.expect_kind(head)?;
+            if head.kind == frame::DATA {
+                input.advance(HEAD_BYTES);
+                let payload = input.split_to(head.length).freeze();
+                self.data(head, payload, events)?;
+            } else {
+                self.receive_frame(head, &input[HEAD_BYTES..HEAD_BYTES + head.length], events)?;
+                input.advance(HEAD_BYTES + head.length);
+            }
         }
         Ok(())
     }
 
-    fn receive_frame(&mut self, head: Head, payload: Bytes, events: &mut Vec<Event>) -> Received {
+    /// Whether a frame may come now.
+    fn expect_kind(&self, head: Head) -> Received {
         if !self.settled && head.kind != frame::SETTINGS {
             return Err(fatal(ErrorCode::Protocol, "the first frame must be settings"));
         }
         if self.unfinished.is_some() && head.kind != frame::CONTINUATION {
             return Err(fatal(ErrorCode::Protocol, "the frames of a head must follow each other"));
         }
+        Ok(())
+    }
+
+    /// Takes in a frame without data.
+    fn receive_frame(&mut self, head: Head, payload: &[u8], events: &mut Vec<Event>) -> Received {
         match head.kind {
-            frame::DATA => self.data(head, payload, events),
             frame::HEADERS => self.headers(head, payload, events),
-            frame::PRIORITY => self.priority(head, &payload),
-            frame::RST_STREAM => self.reset_by_client(head, &payload, events),
-            frame::SETTINGS => self.settings(head, &payload),
+            frame::PRIORITY => self.priority(head, payload),
+            frame::RST_STREAM => self.reset_by_client(head, payload, events),
+            frame::SETTINGS => self.settings(head, payload),
             frame::PUSH_PROMISE => Err(fatal(ErrorCode::Protocol, "a client cannot push")),
-            frame::PING => self.ping(head, &payload),
+            frame::PING => self.ping(head, payload),
             frame::GOAWAY => connection_only(head),
-            frame::WINDOW_UPDATE => self.window_update(head, &payload, events),
-            frame::CONTINUATION => self.continuation(head, &payload, events),
+            frame::WINDOW_UPDATE => self.window_update(head, payload, events),
+            frame::CONTINUATION => self.continuation(head, payload, events),
             // What nobody knows is skipped.
             _ => Ok(()),
         }
@@ -259,7 +271,8 @@ impl Connection {
             return Err(fatal(ErrorCode::FlowControl, "more data than the connection's window allows"));
         }
         self.receive_window -= size;
-        let data = unpadded(head, payload)?;
+        let padding = padding(head, &payload)?;
+        let data = payload.slice(padding);
         let (bytes, end) = (data.len() as i64, head.has(frame::END_STREAM));
         let Some(stream) = self.streams.get(head.stream).filter(|stream| stream.receiving) else {
             self.release_connection(size);
@@ -287,7 +300,7 @@ impl Connection {
         Ok(())
     }
 
-    fn priority(&mut self, head: Head, payload: &Bytes) -> Received {
+    fn priority(&mut self, head: Head, payload: &[u8]) -> Received {
         match payload.first_chunk::<4>() {
             _ if head.stream == 0 => Err(fatal(ErrorCode::Protocol, "a priority of nothing")),
             Some(depends) if payload.len() == 5 => {
@@ -302,7 +315,7 @@ impl Connection {
         }
     }
 
-    fn reset_by_client(&mut self, head: Head, payload: &Bytes, events: &mut Vec<Event>) -> Received {
+    fn reset_by_client(&mut self, head: Head, payload: &[u8], events: &mut Vec<Event>) -> Received {
         self.expect_known(head.stream)?;
         if payload.len() != 4 {
             return Err(fatal(ErrorCode::FrameSize, "a reset has four bytes"));
@@ -313,7 +326,7 @@ impl Connection {
         Ok(())
     }
 
-    fn settings(&mut self, head: Head, payload: &Bytes) -> Received {
+    fn settings(&mut self, head: Head, payload: &[u8]) -> Received {
         connection_only(head)?;
         if head.has(frame::ACK) {
             let empty = payload.is_empty();
@@ -375,9 +388,9 @@ impl Connection {
         Ok(())
     }
 
-    fn ping(&mut self, head: Head, payload: &Bytes) -> Received {
+    fn ping(&mut self, head: Head, payload: &[u8]) -> Received {
         connection_only(head)?;
-        let Ok(payload) = <[u8; 8]>::try_from(&payload[..]) else {
+        let Ok(payload) = <[u8; 8]>::try_from(payload) else {
             return Err(fatal(ErrorCode::FrameSize, "a ping has eight bytes"));
         };
         if !head.has(frame::ACK) {
@@ -393,8 +406,8 @@ impl Connection {
         Ok(())
     }
 
-    fn window_update(&mut self, head: Head, payload: &Bytes, events: &mut Vec<Event>) -> Received {
-        let Ok(more) = <[u8; 4]>::try_from(&payload[..]) else {
+    fn window_update(&mut self, head: Head, payload: &[u8], events: &mut Vec<Event>) -> Received {
+        let Ok(more) = <[u8; 4]>::try_from(payload) else {
             return Err(fatal(ErrorCode::FrameSize, "a window has four bytes"));
         };
         let more = i64::from(u32::from_be_bytes(more) & 0x7fff_ffff);
@@ -461,15 +474,12 @@ fn connection_only(head: Head) -> Received {
     if head.stream == 0 { Ok(()) } else { Err(fatal(ErrorCode::Protocol, "a frame of no request names one")) }
 }
 
-/// The payload of a frame without what only fills it up.
-fn unpadded(head: Head, mut payload: Bytes) -> Result<Bytes, Fatal> {
+/// Where in the payload of a frame is what does not only fill it up.
+fn padding(head: Head, payload: &[u8]) -> Result<Range<usize>, Fatal> {
     if !head.has(frame::PADDED) {
-        return Ok(payload);
+        return Ok(0..payload.len());
     }
-    let padding = payload.first().map(|padding| usize::from(*padding) + 1);
-    let rest = padding.and_then(|padding| payload.len().checked_sub(padding));
-    let Some(rest) = rest else { return Err(fatal(ErrorCode::Protocol, "a frame is padded beyond its end")) };
-    payload.advance(1);
-    payload.truncate(rest);
-    Ok(payload)
+    let end = payload.first().and_then(|padding| payload.len().checked_sub(usize::from(*padding)));
+    let end = end.filter(|end| *end > 0);
+    end.map(|end| 1..end).ok_or(fatal(ErrorCode::Protocol, "a frame is padded beyond its end"))
 }

@@ -1,5 +1,9 @@
 //! What a request says of itself before its body, checked as far as HTTP/2 asks for (RFC 9113, section 8.2 and 8.3).
 
+use std::any::Any;
+use std::fmt;
+use std::sync::OnceLock;
+
 use bytes::Bytes;
 
 use crate::hpack::Field;
@@ -19,6 +23,31 @@ pub struct RequestHead {
     pub content_length: Option<u64>,
     /// Everything else.
     pub fields: Vec<Field>,
+    digest: Digest,
+}
+
+/// What a service made of a head. Says nothing about the head itself: heads are alike without it.
+#[derive(Default)]
+struct Digest(OnceLock<Box<dyn Any + Send + Sync>>);
+
+impl Clone for Digest {
+    fn clone(&self) -> Digest {
+        Digest::default()
+    }
+}
+
+impl PartialEq for Digest {
+    fn eq(&self, _: &Digest) -> bool {
+        true
+    }
+}
+
+impl Eq for Digest {}
+
+impl fmt::Debug for Digest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Digest")
+    }
 }
 
 /// The request is malformed.
@@ -30,6 +59,12 @@ impl RequestHead {
     #[must_use]
     pub fn get(&self, name: &str) -> Option<&Bytes> {
         self.fields.iter().find(|field| field.name == name.as_bytes()).map(|field| &field.value)
+    }
+
+    /// What `make` makes of this head: made once, since the same head comes with many requests. Nothing if something of
+    /// another kind was made of it before.
+    pub fn digest<T: Send + Sync + 'static>(&self, make: impl FnOnce(&RequestHead) -> T) -> Option<&T> {
+        self.digest.0.get_or_init(|| Box::new(make(self))).downcast_ref()
     }
 
     /// The request in the terms of the `http` crate; nothing if it has no place in them.
@@ -72,7 +107,7 @@ impl RequestHead {
         let path = path.filter(|path| !path.is_empty()).ok_or(Malformed)?;
         let content_length = content_length(&fields)?;
         let (method, scheme) = (method.ok_or(Malformed)?, scheme.ok_or(Malformed)?);
-        Ok(RequestHead { method, path, scheme, authority, content_length, fields })
+        Ok(RequestHead { method, path, scheme, authority, content_length, fields, digest: Digest::default() })
     }
 }
 
@@ -133,6 +168,16 @@ mod tests {
         assert_eq!((&head.method[..], &head.path[..]), (&b"POST"[..], &b"/a.B/C"[..]));
         assert_eq!(head.get("content-type").unwrap(), "application/grpc");
         assert_eq!(head.get("nothing"), None);
+    }
+
+    /// A service looks closely at a head once, however many requests come with it.
+    #[test]
+    fn what_is_made_of_a_head_is_kept_with_it() {
+        let head = head(&CALL).unwrap();
+        assert_eq!(head.digest(|head| head.path.len()), Some(&6));
+        assert_eq!(head.digest(|_| 0_usize), Some(&6));
+        assert_eq!(head.digest(|_| "of another kind"), None);
+        assert_eq!(head.clone().digest(|_| 0_usize), Some(&0));
     }
 
     /// What a careless proxy passes on could be taken apart differently by whoever stands behind it.

@@ -60,7 +60,7 @@ pub trait Service: Send + Sync + 'static {
     fn collects(&self, head: &RequestHead) -> Option<usize>;
 
     /// Answers a request that was collected.
-    fn call(&self, head: Arc<RequestHead>, body: Bytes) -> Answering<Reply<Self::Body>>;
+    fn call(self: &Arc<Self>, head: &RequestHead, body: Bytes) -> Answering<Reply<Self::Body>>;
 
     /// Answers a request whose body is read as it comes.
     fn serve(&self, request: http::Request<Incoming>) -> Answering<http::Response<Self::Body>>;
@@ -199,7 +199,7 @@ where
 
     fn begin(&mut self, stream: u32, head: Arc<RequestHead>, end: bool) {
         match self.service.collects(&head) {
-            Some(_) if end => self.call(stream, head, Bytes::new()),
+            Some(_) if end => self.call(stream, &head, Bytes::new()),
             Some(bytes_max) => {
                 self.open.insert(stream, Open::Collecting { head, body: BytesMut::new(), bytes_max });
             }
@@ -236,7 +236,7 @@ where
                 };
                 self.connection.release(stream, bytes);
                 if end && let Some(Open::Collecting { head, .. }) = self.open.remove(&stream) {
-                    self.call(stream, head, whole);
+                    self.call(stream, &head, whole);
                 }
             }
             // Answered already.
@@ -262,7 +262,7 @@ where
         self.open.insert(stream, Open::Answering { place, feed });
     }
 
-    fn call(&mut self, stream: u32, head: Arc<RequestHead>, body: Bytes) {
+    fn call(&mut self, stream: u32, head: &RequestHead, body: Bytes) {
         let place = self.calls.add(stream, Work::Call(self.service.call(head, body)));
         self.open.insert(stream, Open::Answering { place, feed: None });
     }

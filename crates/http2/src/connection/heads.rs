@@ -6,9 +6,9 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use bytes::{Buf, Bytes, BytesMut};
+use bytes::{Bytes, BytesMut};
 
-use super::{Connection, Event, Fatal, Received, fatal, unpadded};
+use super::{Connection, Event, Fatal, Received, fatal, padding};
 use crate::frame::{self, ErrorCode, Head};
 use crate::request_head::{RequestHead, check_trailers};
 use crate::streams::Stream;
@@ -36,30 +36,30 @@ pub(super) struct Known {
 }
 
 impl Connection {
-    pub(super) fn headers(&mut self, head: Head, payload: Bytes, events: &mut Vec<Event>) -> Received {
+    pub(super) fn headers(&mut self, head: Head, payload: &[u8], events: &mut Vec<Event>) -> Received {
         if head.stream.is_multiple_of(2) {
             return Err(fatal(ErrorCode::Protocol, "requests have odd numbers"));
         }
-        let mut block = unpadded(head, payload)?;
+        let mut block = &payload[padding(head, payload)?];
         if head.has(frame::WITH_PRIORITY) {
             if block.len() < 5 {
                 return Err(fatal(ErrorCode::FrameSize, "a head is too short for its priority"));
             }
             let depends = u32::from_be_bytes([block[0] & 0x7f, block[1], block[2], block[3]]);
-            block.advance(5);
+            block = &block[5..];
             if depends == head.stream {
                 return Err(fatal(ErrorCode::Protocol, "a request depends on itself"));
             }
         }
         let end = head.has(frame::END_STREAM);
         if head.has(frame::END_HEADERS) {
-            return self.head(head.stream, end, &block, events);
+            return self.head(head.stream, end, block, events);
         }
-        self.unfinished = Some(Unfinished { stream: head.stream, end, block: BytesMut::from(&block[..]), frames: 1 });
+        self.unfinished = Some(Unfinished { stream: head.stream, end, block: BytesMut::from(block), frames: 1 });
         Ok(())
     }
 
-    pub(super) fn continuation(&mut self, head: Head, payload: &Bytes, events: &mut Vec<Event>) -> Received {
+    pub(super) fn continuation(&mut self, head: Head, payload: &[u8], events: &mut Vec<Event>) -> Received {
         let Some(mut unfinished) = self.unfinished.take().filter(|unfinished| unfinished.stream == head.stream) else {
             return Err(fatal(ErrorCode::Protocol, "a head is continued that did not begin"));
         };
@@ -69,14 +69,14 @@ impl Connection {
             return Err(fatal(ErrorCode::EnhanceYourCalm, "a head is too large"));
         }
         if head.has(frame::END_HEADERS) {
-            return self.head(unfinished.stream, unfinished.end, &unfinished.block.freeze(), events);
+            return self.head(unfinished.stream, unfinished.end, &unfinished.block, events);
         }
         self.unfinished = Some(unfinished);
         Ok(())
     }
 
     /// A head is complete: a request begins, or the body of one ends with trailers.
-    fn head(&mut self, id: u32, end: bool, block: &Bytes, events: &mut Vec<Event>) -> Received {
+    fn head(&mut self, id: u32, end: bool, block: &[u8], events: &mut Vec<Event>) -> Received {
         if id <= self.highest {
             return self.trailers(id, end, block, events);
         }
@@ -115,9 +115,9 @@ impl Connection {
         }
     }
 
-    fn decode_head(&mut self, block: &Bytes) -> Result<Result<Arc<RequestHead>, ErrorCode>, Fatal> {
+    fn decode_head(&mut self, block: &[u8]) -> Result<Result<Arc<RequestHead>, ErrorCode>, Fatal> {
         let changes = self.decoder.table_changes();
-        if let Some(known) = self.known.iter().find(|known| known.table_changes == changes && known.block == *block) {
+        if let Some(known) = self.known.iter().find(|known| known.table_changes == changes && known.block == block) {
             return Ok(Ok(Arc::clone(&known.head)));
         }
         let fields = self.decoder.decode(block).map_err(|_| fatal(ErrorCode::Compression, "a head cannot be read"))?;
@@ -132,7 +132,7 @@ impl Connection {
         Ok(Ok(head))
     }
 
-    fn trailers(&mut self, id: u32, end: bool, block: &Bytes, events: &mut Vec<Event>) -> Received {
+    fn trailers(&mut self, id: u32, end: bool, block: &[u8], events: &mut Vec<Event>) -> Received {
         // Read in any case: the table goes on.
         let fields = self.decoder.decode(block).map_err(|_| fatal(ErrorCode::Compression, "a head cannot be read"))?;
         let Some(stream) = self.streams.get(id) else { return self.head_of_the_past(id) };

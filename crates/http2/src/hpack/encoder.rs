@@ -122,7 +122,7 @@ mod tests {
 
     fn read(decoder: &mut Decoder, block: BytesMut) -> Vec<(String, String)> {
         let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
-        let fields = decoder.decode(&block.freeze()).unwrap().unwrap();
+        let fields = decoder.decode(&block).unwrap().unwrap();
         fields.iter().map(|field| (text(&field.name), text(&field.value))).collect()
     }
 

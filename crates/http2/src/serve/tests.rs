@@ -46,12 +46,13 @@ impl Service for Answers {
         head.path.starts_with(b"/c").then_some(1000)
     }
 
-    fn call(&self, head: Arc<RequestHead>, body: Bytes) -> Answering<Reply<TestBody>> {
+    fn call(self: &Arc<Answers>, head: &RequestHead, body: Bytes) -> Answering<Reply<TestBody>> {
+        let path = head.path.clone();
         let (begun, guard) = (Arc::clone(&self.begun), Guard(Arc::clone(&self.dropped)));
         Box::pin(async move {
             let _guard = guard;
             begun.fetch_add(1, Ordering::SeqCst);
-            match &head.path[..] {
+            match &path[..] {
                 b"/c/never" => std::future::pending().await,
                 b"/c/large" => Reply::Message(vec![7; 10_000].into()),
                 _ => Reply::Message(body),
