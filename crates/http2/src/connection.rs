@@ -271,8 +271,10 @@ impl Connection {
             return Err(fatal(ErrorCode::FlowControl, "more data than the connection's window allows"));
         }
         self.receive_window -= size;
-        let padding = padding(head, &payload)?;
-        let data = payload.slice(padding);
+        let rest = padding(head, &payload)?;
+        let mut data = payload;
+        data.truncate(rest.end);
+        data.advance(rest.start);
         let (bytes, end) = (data.len() as i64, head.has(frame::END_STREAM));
         let Some(stream) = self.streams.get(head.stream).filter(|stream| stream.receiving) else {
             self.release_connection(size);
