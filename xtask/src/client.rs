@@ -1,11 +1,12 @@
-//! Connections to a server that speaks the etcd API.
+//! Questions to servers that are asked seldom: who leads.
 
 use std::net::SocketAddr;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use tidelock_etcd_api::etcdserverpb::kv_client::KvClient;
+use tidelock_etcd_api::etcdserverpb::StatusRequest;
 use tidelock_etcd_api::etcdserverpb::maintenance_client::MaintenanceClient;
-use tidelock_etcd_api::etcdserverpb::{RangeRequest, StatusRequest};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
 use tonic::transport::{Channel, Endpoint};
 
 use crate::Result;
@@ -13,12 +14,11 @@ use crate::Result;
 /// How long a request may take before it counts as failed. Above the servers' own limit, so that their
 /// verdict is seen and not ours.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(15);
-/// How long one attempt to reach a starting server may take.
-const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(2);
-/// Between attempts. Small, because restart time is measured with it.
-const ATTEMPT_PAUSE: Duration = Duration::from_millis(5);
 /// HTTP/2 windows that never throttle our small messages; the default of 64 KiB would.
 const WINDOW_BYTES: u32 = 4 << 20;
+
+/// Answers to four-letter words are short.
+const WORD_BYTES_MAX: u64 = 1 << 16;
 
 /// A connection, made when first used.
 pub(crate) fn channel(address: SocketAddr) -> Channel {
@@ -31,30 +31,6 @@ pub(crate) fn channel(address: SocketAddr) -> Channel {
         .connect_lazy()
 }
 
-/// Waits until a linearizable read at `address` succeeds, and says how long after `start` that was.
-/// `alive` says why the wait is in vain, if it is.
-pub(crate) async fn first_read(
-    address: SocketAddr,
-    start: Instant,
-    limit: Duration,
-    mut alive: impl FnMut() -> Result<()>,
-) -> Result<Duration> {
-    let mut last_error = String::from("no attempt was made");
-    while start.elapsed() < limit {
-        alive()?;
-        // A new connection each time: a lazy one backs off after a refusal.
-        let mut kv = KvClient::new(channel(address));
-        let read = RangeRequest { key: "bench/ready".into(), ..RangeRequest::default() };
-        match tokio::time::timeout(ATTEMPT_TIMEOUT, kv.range(read)).await {
-            Ok(Ok(_)) => return Ok(start.elapsed()),
-            Ok(Err(status)) => last_error = status.message().to_string(),
-            Err(_) => last_error = "no answer".to_string(),
-        }
-        tokio::time::sleep(ATTEMPT_PAUSE).await;
-    }
-    Err(format!("{address} did not answer a read within {limit:?}: {last_error}"))
-}
-
 /// Whether the member at `address` leads.
 pub(crate) async fn leads(address: SocketAddr) -> Result<bool> {
     let mut maintenance = MaintenanceClient::new(channel(address));
@@ -62,4 +38,24 @@ pub(crate) async fn leads(address: SocketAddr) -> Result<bool> {
     let status = status.map_err(|status| format!("status of {address}: {}", status.message()))?.into_inner();
     let member = status.header.map_or(0, |header| header.member_id);
     Ok(member != 0 && member == status.leader)
+}
+
+/// The term that the member at `address` is in: it grows with every election.
+pub(crate) async fn term(address: SocketAddr) -> Result<u64> {
+    let status = MaintenanceClient::new(channel(address)).status(StatusRequest::default()).await;
+    Ok(status.map_err(|status| format!("status of {address}: {}", status.message()))?.into_inner().raft_term)
+}
+
+/// Whether the ZooKeeper at `address` leads its ensemble, or is alone.
+pub(crate) async fn zookeeper_leads(address: SocketAddr) -> Result<bool> {
+    let ask = async {
+        let mut stream = TcpStream::connect(address).await?;
+        stream.write_all(b"srvr").await?;
+        let mut answer = String::new();
+        stream.take(WORD_BYTES_MAX).read_to_string(&mut answer).await?;
+        Ok(answer)
+    };
+    let asked = tokio::time::timeout(REQUEST_TIMEOUT, ask).await.map_err(|_| format!("{address} said nothing"))?;
+    let answer: String = asked.map_err(|error: std::io::Error| format!("srvr at {address}: {error}"))?;
+    Ok(answer.lines().any(|line| matches!(line, "Mode: leader" | "Mode: standalone")))
 }

@@ -11,7 +11,6 @@ mod differences;
 mod differential;
 mod environment;
 mod fill;
-mod histogram;
 mod measure;
 mod procfs;
 mod progress;

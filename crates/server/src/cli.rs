@@ -1,6 +1,7 @@
 //! The command line, as clap reads it. Only shapes and help live here; what a command does is in
 //! [`crate::commands`], [`crate::wiring`] and [`crate::dev`].
 
+mod bench;
 mod certs;
 mod history;
 mod snapshot;
@@ -11,6 +12,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::settings::Settings;
 
+pub(crate) use bench::{BenchArgs, BenchProtocol};
 pub(crate) use certs::{CertsAction, CertsArgs, CertsInitArgs};
 pub(crate) use history::HistoryArgs;
 pub(crate) use snapshot::{RestoreArgs, SnapshotAction, SnapshotArgs};
@@ -81,6 +83,8 @@ pub(crate) enum Command {
     Status(StatusArgs),
     /// Make certificates, to try TLS with
     Certs(CertsArgs),
+    /// Load nodes, ours or others that speak etcd's or ZooKeeper's protocol, and say how they took it
+    Bench(Box<BenchArgs>),
 }
 
 /// `tidelock serve`.

@@ -1,223 +1,175 @@
-//! The figures as a table for people and as JSON for everything else.
+//! The figures as tables for people, as JSON for everything else, and as charts.
 
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use serde::Serialize;
 
-use super::Workload;
-use super::cell::Sample;
+use super::chart;
+use super::figures::{Figures, Unit, median_of};
 use crate::environment::Environment;
-use crate::table::{self, Table};
+use crate::table::Table;
 use crate::{Result, workspace};
 
-/// One cell of all systems.
-#[derive(Serialize)]
+/// One case of all systems.
+#[derive(Clone, Debug, Serialize)]
 pub(super) struct Row {
+    /// The suite it belongs to.
+    pub(super) suite: &'static str,
+    /// Members of the cluster.
     pub(super) nodes: usize,
-    pub(super) workload: Workload,
-    pub(super) in_flight: usize,
-    /// The rounds of each system, in the order of [`Report::systems`].
-    pub(super) samples: Vec<Vec<Sample>>,
+    /// What was done.
+    pub(super) case: String,
+    /// With how much of it: what a curve is drawn over.
+    pub(super) amount: Amount,
+    /// The systems, ours first.
+    pub(super) systems: Vec<String>,
+    /// The rounds of each system.
+    pub(super) rounds: Vec<Vec<Figures>>,
 }
 
-/// All cells.
+/// So many of something.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub(super) struct Amount {
+    pub(super) count: u64,
+    pub(super) of: &'static str,
+}
+
+/// All cases.
 #[derive(Serialize)]
 pub(super) struct Report {
     environment: Environment,
-    systems: Vec<String>,
     rows: Vec<SavedRow>,
 }
 
 #[derive(Serialize)]
-struct SavedRow {
+pub(super) struct SavedRow {
     #[serde(flatten)]
-    row: Row,
-    /// Metric by metric, so a median row need not be any one round.
-    medians: Vec<Sample>,
+    pub(super) row: Row,
+    /// Figure by figure, so a median need not be any one round.
+    pub(super) medians: Vec<Figures>,
 }
 
 impl Report {
-    pub(super) fn new(environment: Environment, systems: Vec<String>) -> Report {
-        Report { environment, systems, rows: Vec::new() }
+    pub(super) fn new(environment: Environment) -> Report {
+        Report { environment, rows: Vec::new() }
     }
 
-    /// Adds a cell and says it in one line per system, for people who watch.
+    /// Adds a case and says it in one line per system, for people who watch.
     pub(super) fn add(&mut self, row: Row) -> String {
-        let medians: Vec<Sample> = row.samples.iter().map(|samples| median_of(samples)).collect();
+        let medians: Vec<Figures> = row.rounds.iter().map(|rounds| median_of(rounds)).collect();
         let mut text = String::new();
-        for (system, median) in self.systems.iter().zip(&medians) {
-            let workload = workload_name(row.workload);
+        for (system, median) in row.systems.iter().zip(&medians) {
+            let figures: Vec<String> =
+                median.0.iter().map(|figure| format!("{} {}", figure.name, figure.unit.text(figure.value))).collect();
             text.push_str(&format!(
-                "{} x {system}, {workload}, {} in flight: {} ops/s, p99 {}, {:.1} us CPU/op\n",
+                "{} x {system}, {}, {} {}: {}\n",
                 row.nodes,
-                row.in_flight,
-                table::grouped(median.ops_per_s as u64),
-                us(median.p99_us),
-                median.server_cpu_us_per_op
+                row.case,
+                row.amount.count,
+                row.amount.of,
+                figures.join(", ")
             ));
         }
         self.rows.push(SavedRow { row, medians });
         text
     }
 
-    /// The table: a line per system and cell, and below a pair how ours compares.
+    /// One table for rows with the same figures: a line per system and case, and below a pair how ours compares.
     pub(super) fn text(&self) -> String {
-        let mut table = Table::new(
-            3,
-            &[
-                "nodes",
-                "work",
-                "system",
-                "in flight",
-                "ops/s",
-                "p50",
-                "p99",
-                "p99.9",
-                "max",
-                "CPU us/op",
-                "client us/op",
-                "RSS MiB",
-                "failed",
-            ],
-        );
-        for SavedRow { row, medians } in &self.rows {
-            for (system, sample) in self.systems.iter().zip(medians) {
-                table.row(cells(row, system, sample));
-            }
-            if let [ours, peer] = medians.as_slice() {
-                table.row(ratios(ours, peer));
-            }
+        let mut text = String::new();
+        let mut rows = self.rows.as_slice();
+        while let Some(first) = rows.first() {
+            let alike = rows.iter().take_while(|row| heading(row) == heading(first)).count();
+            let (group, rest) = rows.split_at(alike);
+            text.push_str(&table_of(group));
+            text.push('\n');
+            rows = rest;
         }
-        let mut text = table.text();
-        if let [ours, peer] = self.systems.as_slice() {
-            text.push_str(&format!("\nratio: {ours} divided by {peer}\n"));
-        }
+        text.push_str("ratio: ours divided by the peer's; above 1 is better for what is counted per second, below 1 for the rest\n");
         text
     }
 
-    /// Writes JSON to the target directory, and to `also` if given; says where.
-    pub(super) fn save(&self, also: Option<&Path>) -> Result<Vec<PathBuf>> {
+    /// Writes JSON to the target directory, and to `also` if given; JSON and charts to `publish` if given. Says where.
+    pub(super) fn save(&self, also: Option<&Path>, publish: Option<&Path>) -> Result<Vec<PathBuf>> {
         let json = serde_json::to_string_pretty(self).map_err(|error| format!("encoding results: {error}"))?;
-        let usual = workspace::target().join("bench").join(format!("bench-{}.json", self.environment.unix_time));
-        let mut written = Vec::new();
-        for path in [Some(usual.as_path()), also].into_iter().flatten() {
+        let name = format!("bench-{}", self.environment.unix_time);
+        let mut files = vec![(workspace::target().join("bench").join(format!("{name}.json")), json.clone())];
+        files.extend(also.map(|path| (path.to_path_buf(), json)));
+        if let Some(directory) = publish {
+            let mut suites: Vec<&'static str> = self.rows.iter().map(|row| row.row.suite).collect();
+            suites.dedup();
+            for suite in suites {
+                let rows: Vec<&SavedRow> = self.rows.iter().filter(|row| row.row.suite == suite).collect();
+                let part = serde_json::json!({ "environment": self.environment, "rows": rows });
+                let text = serde_json::to_string_pretty(&part).map_err(|error| format!("encoding results: {error}"))?;
+                files.push((directory.join(format!("{suite}.json")), text));
+                files.extend(chart::all(suite, &rows).into_iter().map(|(name, svg)| (directory.join(name), svg)));
+            }
+        }
+        for (path, text) in &files {
             let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
             parent
                 .map_or(Ok(()), std::fs::create_dir_all)
-                .and_then(|()| std::fs::write(path, &json))
+                .and_then(|()| std::fs::write(path, text))
                 .map_err(|error| format!("{}: {error}", path.display()))?;
-            written.push(path.to_path_buf());
         }
-        Ok(written)
+        Ok(files.into_iter().map(|(path, _)| path).collect())
     }
 }
 
-fn workload_name(workload: Workload) -> &'static str {
-    match workload {
-        Workload::Put => "put",
-        Workload::Get => "get",
+fn heading(row: &SavedRow) -> Vec<&'static str> {
+    let amount = row.row.amount.of;
+    let figures = row.medians.first().into_iter().flat_map(|figures| &figures.0).map(|figure| figure.name);
+    std::iter::once(amount).chain(figures).collect()
+}
+
+fn table_of(rows: &[SavedRow]) -> String {
+    let Some(first) = rows.first() else { return String::new() };
+    let mut header = vec!["nodes", "work", "system"];
+    header.extend(heading(first));
+    let mut table = Table::new(3, &header);
+    for SavedRow { row, medians } in rows {
+        for (system, figures) in row.systems.iter().zip(medians) {
+            let mut cells = vec![row.nodes.to_string(), row.case.clone(), system.clone()];
+            cells.push(crate::table::grouped(row.amount.count));
+            cells.extend(figures.0.iter().map(|figure| figure.unit.text(figure.value)));
+            table.row(cells);
+        }
+        if let [ours, peers @ ..] = medians.as_slice() {
+            for peer in peers {
+                table.row(ratios(ours, peer));
+            }
+        }
     }
+    table.text()
 }
 
-fn us(us: f64) -> String {
-    table::duration(Duration::from_secs_f64(us / 1e6))
-}
-
-fn cells(row: &Row, system: &str, sample: &Sample) -> Vec<String> {
-    vec![
-        row.nodes.to_string(),
-        workload_name(row.workload).to_string(),
-        system.to_string(),
-        table::grouped(row.in_flight as u64),
-        table::grouped(sample.ops_per_s as u64),
-        us(sample.p50_us),
-        us(sample.p99_us),
-        us(sample.p999_us),
-        us(sample.max_us),
-        format!("{:.1}", sample.server_cpu_us_per_op),
-        format!("{:.1}", sample.client_cpu_us_per_op),
-        format!("{:.0}", sample.resident_bytes / f64::from(1 << 20)),
-        table::grouped(sample.failed),
-    ]
-}
-
-fn ratios(ours: &Sample, peer: &Sample) -> Vec<String> {
-    let ratio = |get: fn(&Sample) -> f64| match get(peer) {
-        0.0 => "-".to_string(),
-        of_peer => format!("{:.2}x", get(ours) / of_peer),
+fn ratios(ours: &Figures, peer: &Figures) -> Vec<String> {
+    let ratio = |figure: &super::figures::Figure| match peer.get(figure.name) {
+        _ if figure.unit == Unit::Count => String::new(),
+        None | Some(0.0) => "-".to_string(),
+        Some(of_peer) => format!("{:.2}x", figure.value / of_peer),
     };
     let mut row = vec![String::new(), String::new(), "ratio".to_string(), String::new()];
-    row.extend([
-        ratio(|sample| sample.ops_per_s),
-        ratio(|sample| sample.p50_us),
-        ratio(|sample| sample.p99_us),
-        ratio(|sample| sample.p999_us),
-        ratio(|sample| sample.max_us),
-        ratio(|sample| sample.server_cpu_us_per_op),
-        ratio(|sample| sample.client_cpu_us_per_op),
-        ratio(|sample| sample.resident_bytes),
-    ]);
+    row.extend(ours.0.iter().map(ratio));
     row
-}
-
-/// The median of each metric over the rounds; the mean of the middle two if their number is even.
-fn median_of(samples: &[Sample]) -> Sample {
-    let median = |get: fn(&Sample) -> f64| {
-        let mut values: Vec<f64> = samples.iter().map(get).collect();
-        values.sort_unstable_by(f64::total_cmp);
-        let upper = values.len() / 2;
-        if values.len() % 2 == 1 { values[upper] } else { f64::midpoint(values[upper - 1], values[upper]) }
-    };
-    Sample {
-        operations: median(|sample| sample.operations as f64) as u64,
-        // Not a median: a failure in one round out of three must not vanish.
-        failed: samples.iter().map(|sample| sample.failed).sum(),
-        seconds: median(|sample| sample.seconds),
-        ops_per_s: median(|sample| sample.ops_per_s),
-        p50_us: median(|sample| sample.p50_us),
-        p99_us: median(|sample| sample.p99_us),
-        p999_us: median(|sample| sample.p999_us),
-        max_us: median(|sample| sample.max_us),
-        server_cpu_us_per_op: median(|sample| sample.server_cpu_us_per_op),
-        client_cpu_us_per_op: median(|sample| sample.client_cpu_us_per_op),
-        resident_bytes: median(|sample| sample.resident_bytes),
-    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn sample(ops_per_s: f64, failed: u64) -> Sample {
-        Sample {
-            operations: 10,
-            failed,
-            seconds: 1.0,
-            ops_per_s,
-            p50_us: 1.0,
-            p99_us: 2.0,
-            p999_us: 3.0,
-            max_us: 4.0,
-            server_cpu_us_per_op: 0.0,
-            client_cpu_us_per_op: 6.0,
-            resident_bytes: 7.0,
-        }
-    }
-
-    /// One disturbed round must not move the figure, and one failure must not disappear in it.
-    #[test]
-    fn the_median_ignores_an_outlier_but_no_failure() {
-        let median = median_of(&[sample(100.0, 0), sample(1.0, 3), sample(110.0, 0)]);
-        assert_eq!((median.ops_per_s, median.failed), (100.0, 3));
-        assert_eq!(median_of(&[sample(100.0, 0), sample(110.0, 0)]).ops_per_s, 105.0);
+    fn figures(ops: f64, cpu: f64) -> Figures {
+        let mut figures = Figures::default();
+        figures.add("ops/s", Unit::PerSecond, ops);
+        figures.add("CPU us/op", Unit::CpuMicroseconds, cpu);
+        figures
     }
 
     /// Ours over theirs, not the other way round: everything said about the figures hangs on it.
     #[test]
     fn the_ratio_is_ours_divided_by_the_peers() {
-        let ratios = ratios(&sample(300.0, 0), &sample(100.0, 0));
-        assert_eq!(ratios[4], "3.00x");
-        assert_eq!(ratios[9], "-", "no division by zero");
+        let ratios = ratios(&figures(300.0, 1.0), &figures(100.0, 0.0));
+        assert_eq!(ratios[4..], ["3.00x", "-"], "and no division by zero");
     }
 }

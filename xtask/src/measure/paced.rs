@@ -6,11 +6,11 @@ use std::time::{Duration, Instant};
 
 use tidelock_etcd_api::etcdserverpb::kv_client::KvClient;
 use tidelock_etcd_api::etcdserverpb::{PutRequest, RangeRequest};
+use tidelock_load::Histogram;
 use tokio::sync::Semaphore;
 use tonic::transport::Channel;
 
 use crate::fill::{self, Values};
-use crate::histogram::Histogram;
 use crate::random::Random;
 
 /// Requests that may be unanswered at once; when a server hangs for longer, the rest waits here, and

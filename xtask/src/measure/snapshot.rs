@@ -9,10 +9,10 @@ use std::time::{Duration, Instant};
 
 use clap::Args;
 use tonic::transport::Channel;
+use tidelock_load::Histogram;
 
 use super::paced::{Calls, Pace, Plan};
 use crate::fill::{self, Values};
-use crate::histogram::Histogram;
 use crate::servers::{Cluster, System, admin};
 use crate::table::{self, Table};
 use crate::{Result, progress};

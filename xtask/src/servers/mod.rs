@@ -7,6 +7,7 @@
 pub(crate) mod admin;
 pub(crate) mod cleanup;
 mod command_line;
+pub(crate) mod peer;
 pub(crate) mod process;
 
 use std::net::{Ipv4Addr, SocketAddr};
@@ -14,6 +15,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use tidelock_free_ports::free_ports;
+use tidelock_load::Protocol;
 use tonic::transport::Channel;
 
 use crate::procfs::{self, Memory};
@@ -39,6 +41,9 @@ pub(crate) enum Kind {
     Tidelock,
     /// The real etcd.
     Etcd,
+    /// The real ZooKeeper.
+    #[value(skip)]
+    Zookeeper,
 }
 
 /// A program and what it calls itself.
@@ -60,6 +65,7 @@ impl System {
         match kind {
             Kind::Tidelock => System::tidelock(given),
             Kind::Etcd => System::etcd(given),
+            Kind::Zookeeper => peer::zookeeper(given, false),
         }
     }
 
@@ -77,6 +83,25 @@ impl System {
         let text = String::from_utf8_lossy(&output.stdout).into_owned();
         let version = text.lines().next().and_then(|line| line.strip_prefix("etcd Version: ")).unwrap_or("?");
         Ok(System { kind: Kind::Etcd, binary, name: format!("etcd {version}"), extra: Vec::new() })
+    }
+}
+
+impl System {
+    /// Whether it runs on a Java machine, which compiles what is hot while it runs.
+    pub(crate) fn is_java(&self) -> bool {
+        self.kind == Kind::Zookeeper
+    }
+
+    /// ZooKeeper: from the jars in `directory`.
+    pub(crate) fn zookeeper(directory: &Path) -> Result<System> {
+        let found = std::fs::read_dir(directory).into_iter().flatten().flatten().find_map(|entry| {
+            let name = entry.file_name().to_string_lossy().into_owned();
+            let version = name.strip_prefix("zookeeper-")?.strip_suffix(".jar")?;
+            version.starts_with(|first: char| first.is_ascii_digit()).then(|| version.to_string())
+        });
+        let missing = || format!("there are no jars of ZooKeeper in {}", directory.display());
+        let name = format!("ZooKeeper {}", found.ok_or_else(missing)?);
+        Ok(System { kind: Kind::Zookeeper, binary: directory.to_path_buf(), name, extra: Vec::new() })
     }
 }
 
@@ -104,10 +129,10 @@ impl Cluster {
     /// The same with their data in a new directory under `parent`.
     pub(crate) async fn start_under(system: &System, nodes: usize, parent: &Path) -> Result<Cluster> {
         let data = cleanup::DataDir::under(parent, "bench-")?;
-        let places = Place::all(nodes, data.path(), &free_addresses(nodes * 3)?);
+        let places = Place::all(nodes, data.path(), &free_addresses(nodes * command_line::ADDRESSES_EACH)?);
         let mut members = Vec::with_capacity(nodes);
         for place in &places {
-            let server = Server::start(command_line::of(system, place, &places), &place.log())?;
+            let server = Server::start(command_line::of(system, place, &places)?, &place.log())?;
             members.push(Member { place: place.clone(), server });
         }
         let mut cluster = Cluster { system: system.clone(), members, _data: data };
@@ -119,7 +144,7 @@ impl Cluster {
         let start = Instant::now();
         for member in &mut self.members {
             let Member { place, server } = member;
-            client::first_read(place.client, start, limit, || server.check_alive()).await?;
+            first_read(self.system.kind, place, server, start, limit)?;
         }
         Ok(())
     }
@@ -127,41 +152,87 @@ impl Cluster {
     /// Kills member `at` as a crash would, starts it again, and says how long after its start it
     /// answered a first linearizable read.
     pub(crate) async fn crash_and_restart(&mut self, at: usize) -> Result<Duration> {
+        self.kill(at);
+        let start = Instant::now();
+        self.start_again(at)?;
+        let Member { place, server } = &mut self.members[at];
+        first_read(self.system.kind, place, server, start, RESTART_LIMIT)
+    }
+
+    /// Kills member `at` as a crash would.
+    pub(crate) fn kill(&mut self, at: usize) {
+        self.members[at].server.kill();
+    }
+
+    /// Starts member `at`, which was killed; does not wait for it.
+    pub(crate) fn start_again(&mut self, at: usize) -> Result<()> {
         let places: Vec<Place> = self.members.iter().map(|member| member.place.clone()).collect();
         let Member { place, server } = &mut self.members[at];
-        server.kill();
-        let start = Instant::now();
-        *server = Server::start(command_line::of(&self.system, place, &places), &place.log())?;
-        client::first_read(place.client, start, RESTART_LIMIT, || server.check_alive()).await
+        *server = Server::start(command_line::of(&self.system, place, &places)?, &place.log())?;
+        Ok(())
+    }
+
+    /// Stops member `at` without ending it, as a frozen machine would.
+    pub(crate) fn stop(&self, at: usize) -> Result<()> {
+        self.members[at].server.signal(rustix::process::Signal::STOP)
+    }
+
+    /// Lets a stopped member go on.
+    pub(crate) fn go_on(&self, at: usize) -> Result<()> {
+        self.members[at].server.signal(rustix::process::Signal::CONT)
+    }
+
+    /// Waits until every member answers a read that needs a majority.
+    pub(crate) async fn ready(&mut self) -> Result<()> {
+        self.wait_ready(RESTART_LIMIT).await
+    }
+
+    /// Where clients of `protocol` reach the members.
+    pub(crate) fn endpoints(&self, protocol: Protocol) -> Vec<SocketAddr> {
+        let address = |member: &Member| match protocol {
+            Protocol::Etcd => member.place.client,
+            Protocol::Zookeeper => member.place.zookeeper,
+        };
+        self.members.iter().map(address).collect()
+    }
+
+    /// How many members there are.
+    pub(crate) fn nodes(&self) -> usize {
+        self.members.len()
+    }
+
+    /// Which member leads.
+    pub(crate) async fn leader_at(&self) -> Result<usize> {
+        for (at, member) in self.members.iter().enumerate() {
+            let leads = match self.system.kind {
+                Kind::Tidelock | Kind::Etcd => client::leads(member.place.client).await.unwrap_or(false),
+                Kind::Zookeeper => client::zookeeper_leads(member.place.zookeeper).await.unwrap_or(false),
+            };
+            if leads {
+                return Ok(at);
+            }
+        }
+        Err(format!("no member of {} leads", self.system.name))
+    }
+
+    /// The members' processes.
+    pub(crate) fn pids(&self) -> Vec<u32> {
+        self.members.iter().map(|member| member.server.pid()).collect()
     }
 
     /// At least `count` connections, as many to each member, or all to the leader.
     pub(crate) async fn connect(&self, count: usize, leader_only: bool) -> Result<Vec<Channel>> {
         let mut addresses: Vec<SocketAddr> = self.members.iter().map(|member| member.place.client).collect();
         if leader_only {
-            addresses = vec![self.leader().await?];
+            addresses = vec![addresses[self.leader_at().await?]];
         }
         let count = count.next_multiple_of(addresses.len());
         Ok((0..count).map(|at| client::channel(addresses[at % addresses.len()])).collect())
     }
 
-    async fn leader(&self) -> Result<SocketAddr> {
-        for member in &self.members {
-            if client::leads(member.place.client).await? {
-                return Ok(member.place.client);
-            }
-        }
-        Err(format!("no member of {} leads", self.system.name))
-    }
-
     /// Where member `at` is administered.
     pub(crate) fn admin(&self, at: usize) -> SocketAddr {
         self.members[at].place.admin
-    }
-
-    /// Processor time of all members since they started.
-    pub(crate) fn cpu_time(&self) -> Result<Duration> {
-        self.members.iter().map(|member| procfs::cpu_time(member.server.pid())).sum()
     }
 
     /// Resident memory of all members.
@@ -191,6 +262,16 @@ impl Cluster {
         }
         Ok(last)
     }
+}
+
+/// Waits for a read that needs a majority, in the protocol that is the system's own. Blocks its thread, which is one of
+/// several.
+fn first_read(kind: Kind, place: &Place, server: &mut Server, start: Instant, limit: Duration) -> Result<Duration> {
+    let (protocol, address) = match kind {
+        Kind::Tidelock | Kind::Etcd => (Protocol::Etcd, place.client),
+        Kind::Zookeeper => (Protocol::Zookeeper, place.zookeeper),
+    };
+    tokio::task::block_in_place(|| tidelock_load::first_read(protocol, address, start, limit, || server.check_alive()))
 }
 
 /// Addresses nobody listens on, kept for this process.

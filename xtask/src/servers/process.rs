@@ -57,6 +57,13 @@ impl Server {
         cleanup::ended(self.child.id());
     }
 
+    /// Sends it a signal.
+    pub(crate) fn signal(&self, signal: rustix::process::Signal) -> Result<()> {
+        let pid = i32::try_from(self.child.id()).ok().and_then(rustix::process::Pid::from_raw);
+        let pid = pid.ok_or_else(|| "a process without a number".to_string())?;
+        rustix::process::kill_process(pid, signal).map_err(|error| format!("signalling the server: {error}"))
+    }
+
     fn last_words(&self) -> String {
         let log = std::fs::read_to_string(&self.log).unwrap_or_default();
         let lines: Vec<&str> = log.lines().collect();

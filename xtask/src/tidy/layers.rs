@@ -22,6 +22,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("tls", &[]),
     ("free-ports", &[]),
     ("http2", &[]),
+    ("load", &["etcd-api"]),
     ("etcd-backup", &["free-ports"]),
     ("face-etcd", &["model", "coordinator", "etcd-api", "etcd-backup", "tls", "http2"]),
     ("face-zookeeper", &["model", "coordinator", "tls"]),
@@ -44,9 +45,10 @@ const ARROWS: &[(&str, &[&str])] = &[
             "client",
             "tls",
             "free-ports",
+            "load",
         ],
     ),
-    ("xtask", &["model", "state", "etcd-api", "client", "simulator", "conformance", "free-ports"]),
+    ("xtask", &["model", "state", "etcd-api", "client", "simulator", "conformance", "free-ports", "load"]),
 ];
 
 /// What the pure crates may bring in from outside, and with what right: plain data, hashing of bytes,

@@ -1,6 +1,7 @@
 //! The commands that talk to running nodes: data through the etcd API, the cluster through the admin
 //! API. Each prints its answer and nothing else to standard output; failures go up as [`Failure`].
 
+mod bench;
 mod certs;
 mod connection;
 mod history;
@@ -39,6 +40,7 @@ pub(crate) fn run(command: Command) -> Result<(), Failure> {
             Command::History(args) => Box::pin(history::history(&args)).await,
             Command::Status(args) => Box::pin(status::status(&args)).await,
             Command::Certs(args) => certs::certs(&args),
+            Command::Bench(args) => bench::bench(&args),
             Command::Serve(_) | Command::Etcd { .. } | Command::Dev(_) => {
                 unreachable!("servers are started by wiring and dev")
             }

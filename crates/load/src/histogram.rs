@@ -8,21 +8,27 @@ const PER_OCTAVE: usize = 1 << FINENESS;
 const BUCKETS: usize = (64 - FINENESS as usize + 1) * PER_OCTAVE;
 
 /// How often which latency was seen.
-#[derive(Clone)]
-pub(crate) struct Histogram {
+#[derive(Clone, Debug)]
+pub struct Histogram {
     buckets: Vec<u64>,
     count: u64,
     max_ns: u64,
 }
 
+impl Default for Histogram {
+    fn default() -> Histogram {
+        Histogram::new()
+    }
+}
+
 impl Histogram {
     /// Nothing seen yet.
-    pub(crate) fn new() -> Histogram {
+    pub fn new() -> Histogram {
         Histogram { buckets: vec![0; BUCKETS], count: 0, max_ns: 0 }
     }
 
     /// Counts one.
-    pub(crate) fn record(&mut self, latency: Duration) {
+    pub fn record(&mut self, latency: Duration) {
         let ns = u64::try_from(latency.as_nanos()).unwrap_or(u64::MAX);
         self.buckets[bucket(ns)] += 1;
         self.count += 1;
@@ -30,7 +36,7 @@ impl Histogram {
     }
 
     /// Counts all of `other` too.
-    pub(crate) fn merge(&mut self, other: &Histogram) {
+    pub fn merge(&mut self, other: &Histogram) {
         for (mine, theirs) in self.buckets.iter_mut().zip(&other.buckets) {
             *mine += theirs;
         }
@@ -39,17 +45,17 @@ impl Histogram {
     }
 
     /// How many were counted.
-    pub(crate) fn count(&self) -> u64 {
+    pub fn count(&self) -> u64 {
         self.count
     }
 
     /// The largest, exactly.
-    pub(crate) fn max(&self) -> Duration {
+    pub fn max(&self) -> Duration {
         Duration::from_nanos(self.max_ns)
     }
 
     /// The latency that `per_mille` of 1000 did not exceed (500 is the median); zero if nothing was counted.
-    pub(crate) fn quantile(&self, per_mille: u64) -> Duration {
+    pub fn quantile(&self, per_mille: u64) -> Duration {
         let rank = (self.count * per_mille).div_ceil(1000).max(1);
         let mut seen = 0;
         for (at, count) in self.buckets.iter().enumerate() {

@@ -1,0 +1,163 @@
+//! etcd: locks by its Lock service. Each worker takes a lock and gives it back at once, again and again.
+
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+use prost::Message;
+use tidelock_etcd_api::etcdserverpb::{LeaseGrantRequest, LeaseGrantResponse};
+use tidelock_etcd_api::v3lockpb::{LockRequest, LockResponse, UnlockRequest};
+
+use crate::etcd_messages::method;
+use crate::histogram::Histogram;
+use crate::lines::{Actor, Answer, Lines, Protocol, Tag, Turn};
+
+/// Longer than any run: nobody keeps these leases alive.
+const LEASE_TTL_S: i64 = 120;
+
+/// What was done with locks.
+#[derive(Clone, Debug, Default)]
+pub struct Locked {
+    /// Times that a lock was taken and given back.
+    pub cycles: u64,
+    /// From asking for the lock to having given it back.
+    pub latencies: Histogram,
+    /// How long it went on.
+    pub elapsed: Duration,
+    /// Requests that failed, and why the first did.
+    pub failed: u64,
+    /// Why the first of them failed.
+    pub first_failure: Option<String>,
+}
+
+/// Lets `workers` take locks for `time`: the one lock called `name`, or each one of its own.
+pub fn lock_by_rpc(
+    addresses: &[SocketAddr],
+    name: &str,
+    workers: usize,
+    contended: bool,
+    time: Duration,
+) -> Result<Locked, String> {
+    let mut lines = Lines::open(Protocol::Etcd, addresses)?;
+    let worker = |at: usize| Worker {
+        line: at % addresses.len(),
+        name: if contended { name.to_string() } else { format!("{name}-{at}") },
+        lease: 0,
+        key: Vec::new(),
+        doing: Doing::Grant,
+        since: Instant::now(),
+    };
+    let now = Instant::now();
+    let workers = (0..workers).map(worker).collect();
+    let mut actor =
+        Workers { workers, time, start: None, until: None, last: now, begun: false, locked: Locked::default() };
+    lines.run(&mut actor)?;
+    actor.locked.elapsed = actor.start.map_or(Duration::ZERO, |start| actor.last.duration_since(start));
+    Ok(actor.locked)
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Doing {
+    Grant,
+    Lock,
+    Unlock,
+    Nothing,
+}
+
+struct Worker {
+    line: usize,
+    name: String,
+    lease: i64,
+    key: Vec<u8>,
+    doing: Doing,
+    since: Instant,
+}
+
+struct Workers {
+    workers: Vec<Worker>,
+    time: Duration,
+    /// When the last worker had its lease.
+    start: Option<Instant>,
+    until: Option<Instant>,
+    last: Instant,
+    begun: bool,
+    locked: Locked,
+}
+
+impl Workers {
+    fn send(&mut self, lines: &mut Lines, at: usize, doing: Doing) {
+        let now = lines.now();
+        let worker = &mut self.workers[at];
+        worker.doing = doing;
+        let (path, message) = match doing {
+            Doing::Grant => (method::LEASE_GRANT, LeaseGrantRequest { ttl: LEASE_TTL_S, id: 0 }.encode_to_vec()),
+            Doing::Lock => {
+                worker.since = now;
+                let request = LockRequest { name: worker.name.clone().into(), lease: worker.lease };
+                (method::LOCK, request.encode_to_vec())
+            }
+            Doing::Unlock => (method::UNLOCK, UnlockRequest { key: worker.key.clone().into() }.encode_to_vec()),
+            Doing::Nothing => return,
+        };
+        lines.call(worker.line, at as Tag, path, |out| out.extend_from_slice(&message));
+    }
+
+    fn is_over(&self, now: Instant) -> bool {
+        self.until.is_some_and(|until| now >= until)
+    }
+
+    fn fail(&mut self, why: String) {
+        self.locked.failed += 1;
+        self.locked.first_failure.get_or_insert(why);
+        // One failure is enough to say that this is no measurement.
+        self.until = Some(self.last);
+    }
+}
+
+impl Actor for Workers {
+    fn answered(&mut self, lines: &mut Lines, _: usize, tag: Tag, answer: Answer<'_>) {
+        let at = tag as usize;
+        match answer {
+            Answer::Message(message) => {
+                let worker = &mut self.workers[at];
+                match worker.doing {
+                    Doing::Grant => worker.lease = LeaseGrantResponse::decode(&*message).map_or(0, |grant| grant.id),
+                    Doing::Lock => {
+                        worker.key = LockResponse::decode(&*message).map_or(Vec::new(), |lock| lock.key.into())
+                    }
+                    Doing::Unlock | Doing::Nothing => {}
+                }
+            }
+            Answer::End(status) if status.code != 0 => self.fail(format!("status {}: {}", status.code, status.message)),
+            Answer::End(_) => match self.workers[at].doing {
+                Doing::Grant => self.workers[at].doing = Doing::Nothing,
+                Doing::Lock => self.send(lines, at, Doing::Unlock),
+                Doing::Unlock => {
+                    let now = lines.now();
+                    if !self.is_over(now) {
+                        self.last = now;
+                        self.locked.cycles += 1;
+                        self.locked.latencies.record(now.duration_since(self.workers[at].since));
+                        self.send(lines, at, Doing::Lock);
+                    }
+                }
+                Doing::Nothing => {}
+            },
+            Answer::Reply { .. } => {}
+        }
+    }
+
+    fn lost(&mut self, _: &mut Lines, _: usize, _: &[Tag], why: &str) {
+        self.fail(format!("a connection was lost: {why}"));
+    }
+
+    fn turn(&mut self, lines: &mut Lines) -> Turn {
+        let now = lines.now();
+        if !std::mem::replace(&mut self.begun, true) {
+            (0..self.workers.len()).for_each(|at| self.send(lines, at, Doing::Grant));
+        } else if self.start.is_none() && self.workers.iter().all(|worker| worker.doing == Doing::Nothing) {
+            (self.start, self.until, self.last) = (Some(now), Some(now + self.time), now);
+            (0..self.workers.len()).for_each(|at| self.send(lines, at, Doing::Lock));
+        }
+        if self.is_over(now) { Turn::Done } else { Turn::Wait(self.until) }
+    }
+}
