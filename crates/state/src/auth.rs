@@ -52,6 +52,11 @@ impl State {
                 let mut keys = self.leases.iter().flat_map(|(id, _)| self.lease_keys(id));
                 keys.try_for_each(|key| self.auth.check(caller, &Need::ReadKey(key)))
             }
+            // A session that is over is nobody's, and the request is refused for that.
+            Need::Session(id) => match self.native_owner(*id).filter(|owner| !owner.is_empty()) {
+                Some(owner) => self.auth.check(caller, &Need::Be(&owner)),
+                None => self.auth.check(caller, &Need::User),
+            },
             need => self.auth.check(caller, need),
         }
     }

@@ -6,21 +6,22 @@
 //! [`SnapshotHead::keep_from`]. `load` puts both together again.
 //!
 //! ```text
-//! head = version:1 (currently 3)  applied  revision  compacted  clock  digest:16  keys  members
+//! head = version:1 (currently 4)  applied  revision  compacted  clock  digest:16  keys  members
 //!        leases:count (id ttl granted_at)*  requests  alarms (since version 2)  auth (since version 3)
+//!        native sessions:count (id memory)* (since version 4)
 //! page = (key record)*      ascending by key and position
 //! ```
 //!
 //! Versions that nobody could read at the head, but that sweeping has not come to yet, are left out:
 //! history before the compacted revision is not kept, and without it they would never be swept.
 
-use tidelock_model::{Key, KeyValue, LogIndex, Revision, Wire, put_varint};
+use tidelock_model::{Key, KeyValue, LogIndex, Revision, Wire, put_bytes, put_varint};
 
 use crate::State;
 use crate::keyspace::{POSITION_END, Position};
 
 /// First byte of a head.
-pub(crate) const HEAD_VERSION: u8 = 3;
+pub(crate) const HEAD_VERSION: u8 = 4;
 
 /// What a snapshot begins with, and what must be known to go on with it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -81,6 +82,11 @@ impl State {
         }
         self.alarms.encode(out);
         self.auth.encode(out);
+        put_varint(out, self.sessions.len() as u64);
+        for (id, memory) in self.sessions.iter() {
+            id.encode(out);
+            put_bytes(out, memory);
+        }
         let index = LogIndex(self.applied.0 + ahead);
         SnapshotHead { index, revision: self.revision, keep_from: self.compacted, bytes }
     }

@@ -1,0 +1,725 @@
+//! Native primitives: sessions and what they hold, as commands and queries of the one core.
+//!
+//! A session is a lease; whatever ends the lease ends all that the session holds, at one revision. Every request
+//! carries the session and a number of the client's: a request that comes again gets the first answer and has no
+//! second effect. Whatever somebody may wait for is a change of a record, so watchers learn of it like of any key
+//! ([`NativeNotice`]).
+//!
+//! How the records lie in the store is in [`keys`] and [`records`]; the rules are in `state::native`.
+
+pub mod keys;
+mod notice;
+mod query;
+pub mod records;
+mod wire;
+
+pub use notice::NativeNotice;
+pub use query::{Holding, MemberFound, NameFound, NativeFound, NativeQuery, NativeSession, ObjectFound};
+
+use std::fmt;
+
+use bytes::Bytes;
+
+use crate::limits::{
+    NATIVE_DATA_BYTES_MAX, NATIVE_HOLDINGS_MAX, NATIVE_NAME_BYTES_MAX, NATIVE_PARTIES_MAX, NATIVE_PERMITS_MAX,
+    NATIVE_PHASER_DEPTH_MAX, NATIVE_TTL_MS_MAX, NATIVE_TTL_MS_MIN, NATIVE_UNACKNOWLEDGED_MAX,
+};
+use crate::{LeaseId, Need};
+
+/// The name of a lock, a barrier and so on: some text without a zero byte, not too long. Each kind has its own names.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Name(Box<str>);
+
+impl Name {
+    /// Checks that `text` can be a name.
+    pub fn new(text: &str) -> Result<Name, NativeError> {
+        let fits = (1..=NATIVE_NAME_BYTES_MAX).contains(&text.len()) && !text.as_bytes().contains(&0);
+        if fits { Ok(Name(text.into())) } else { Err(NativeError::BadName) }
+    }
+
+    /// The text.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for Name {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// Some bytes of the client's own that go with a place or a version: an address, a reference. Not a store of values.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Data(Bytes);
+
+impl Data {
+    /// Checks that there are not too many.
+    pub fn new(bytes: Bytes) -> Result<Data, NativeError> {
+        if bytes.len() > NATIVE_DATA_BYTES_MAX { Err(NativeError::DataTooLarge) } else { Ok(Data(bytes)) }
+    }
+
+    /// The bytes.
+    #[must_use]
+    pub fn as_bytes(&self) -> &Bytes {
+        &self.0
+    }
+}
+
+/// What a name names. The number is the first byte of its records' keys: append only.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[repr(u8)]
+pub enum Kind {
+    /// A queue of exclusive and shared places.
+    Lock = b'L',
+    /// A queue for one leader at a time.
+    Election = b'E',
+    /// A queue for a number of permits.
+    Semaphore = b'S',
+    /// Parties that meet.
+    Barrier = b'B',
+    /// A count that opens a gate at zero.
+    Latch = b'C',
+    /// Parties that go from phase to phase.
+    Phaser = b'P',
+    /// A number.
+    Counter = b'N',
+    /// The highest token that was let through.
+    Fence = b'F',
+    /// A version, and who still reads older ones.
+    Rcu = b'R',
+    /// An object that must not go while somebody looks at it.
+    Hazard = b'H',
+}
+
+impl Kind {
+    /// All of them.
+    pub const ALL: [Kind; 10] = [
+        Kind::Lock,
+        Kind::Election,
+        Kind::Semaphore,
+        Kind::Barrier,
+        Kind::Latch,
+        Kind::Phaser,
+        Kind::Counter,
+        Kind::Fence,
+        Kind::Rcu,
+        Kind::Hazard,
+    ];
+
+    /// The kind with that number.
+    #[must_use]
+    pub fn from_byte(byte: u8) -> Option<Kind> {
+        Kind::ALL.into_iter().find(|kind| *kind as u8 == byte)
+    }
+
+    /// Whether its members stand in a queue and get tokens.
+    #[must_use]
+    pub fn is_queue(self) -> bool {
+        matches!(self, Kind::Lock | Kind::Election | Kind::Semaphore)
+    }
+}
+
+/// What a place in a queue is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mode {
+    /// Waits for all before it.
+    Exclusive,
+    /// Waits for the exclusive ones before it.
+    Shared,
+    /// Waits until so many permits are left by those before it.
+    Permits(u32),
+}
+
+/// What becomes of the others when one that they count on goes: dies, or gives up.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum OnDeath {
+    /// They go on without it.
+    #[default]
+    Shrink,
+    /// All of them are told that it cannot be done any more.
+    Break,
+}
+
+/// Whether to wait for a grant.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wait {
+    /// Be granted at once or be refused.
+    Try,
+    /// Take a place in the queue, unless so many are before it, holders included; zero: as many as may.
+    Queue(u32),
+}
+
+/// A token to be let through by a fence.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Fencing {
+    /// Which fence.
+    pub fence: Name,
+    /// The token.
+    pub token: u64,
+}
+
+/// A change to sessions or what they hold.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum NativeCommand {
+    /// Open a session, whose id is made from the log index. Answered with [`NativeAnswer::Opened`]. A client that
+    /// may have to ask again names itself in the proposal's [`crate::RequestId`].
+    Open {
+        /// How long it lives unheard of.
+        ttl_ms: u32,
+        /// The user who may use it, while users are asked for; empty: any.
+        owner: String,
+    },
+    /// End a session and all it holds.
+    Close {
+        /// Which.
+        session: LeaseId,
+    },
+    /// One request of a session.
+    Request(NativeRequest),
+}
+
+/// What a session asks for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NativeRequest {
+    /// Who asks.
+    pub session: LeaseId,
+    /// The client's number for it, from one on. The same again gets the same answer.
+    pub number: u64,
+    /// The client has the answers to all requests up to this one and will ask for none of them again.
+    pub acknowledged: u64,
+    /// What.
+    pub op: NativeOp,
+}
+
+/// One request. `place`, `party`, `reader` and `pledge` are what the answer to the request that made them told.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum NativeOp {
+    /// Take a lock, or permits of a semaphore: by the mode.
+    Acquire {
+        /// Which.
+        name: Name,
+        /// What for.
+        mode: Mode,
+        /// How many permits the semaphore has; zero: whatever it was made with. Zero for locks.
+        permits: u32,
+        /// Whether to wait.
+        wait: Wait,
+        /// Shown to who asks.
+        data: Data,
+    },
+    /// Stand for an election.
+    Campaign {
+        /// Which.
+        name: Name,
+        /// Whether to wait.
+        wait: Wait,
+        /// Shown to who observes.
+        data: Data,
+    },
+    /// Give back what was granted under this token.
+    Release {
+        /// A queue.
+        kind: Kind,
+        /// Which.
+        name: Name,
+        /// Of the grant.
+        token: u64,
+    },
+    /// Leave, whether granted or not: a place of any kind that has places.
+    GiveUp {
+        /// What the place is of.
+        kind: Kind,
+        /// Which.
+        name: Name,
+        /// The place.
+        place: u64,
+    },
+    /// Lead no more, and let another that stands for the election follow.
+    Resign {
+        /// Which.
+        name: Name,
+        /// Of the grant.
+        token: u64,
+        /// The session to follow.
+        successor: LeaseId,
+    },
+    /// Hold an exclusive lock as a shared one from now on.
+    Downgrade {
+        /// Which.
+        name: Name,
+        /// Of the grant.
+        token: u64,
+    },
+    /// Change what a leader shows.
+    Proclaim {
+        /// Which.
+        name: Name,
+        /// Of the grant.
+        token: u64,
+        /// Shown from now on.
+        data: Data,
+    },
+    /// Begin the session's time anew, if the token is still good.
+    Renew {
+        /// A queue.
+        kind: Kind,
+        /// Which.
+        name: Name,
+        /// Of the grant.
+        token: u64,
+        /// The session's time to live from now on; zero: as before.
+        ttl_ms: u32,
+    },
+    /// Set how many permits a semaphore has, making it if there is none.
+    Resize {
+        /// Which.
+        name: Name,
+        /// How many from now on.
+        permits: u32,
+    },
+    /// Arrive at a barrier.
+    Enter {
+        /// Which.
+        name: Name,
+        /// How many shall meet.
+        parties: u32,
+        /// Whether they meet again when they leave.
+        double: bool,
+        /// What if one goes.
+        on_death: OnDeath,
+    },
+    /// Leave a double barrier that has opened.
+    Leave {
+        /// Which.
+        name: Name,
+        /// The place.
+        place: u64,
+    },
+    /// Make a latch, or set one again that is open or broken.
+    SetLatch {
+        /// Which.
+        name: Name,
+        /// How often to count down.
+        count: u64,
+        /// What if one goes who promised to count down.
+        on_death: OnDeath,
+    },
+    /// Promise to count a latch down once.
+    Pledge {
+        /// Which.
+        name: Name,
+    },
+    /// Count a latch down.
+    CountDown {
+        /// Which.
+        name: Name,
+        /// By how much.
+        by: u64,
+        /// The promise that is kept by it; zero: none.
+        pledge: u64,
+    },
+    /// Add parties to a phaser, making it if there is none.
+    Register {
+        /// Which.
+        name: Name,
+        /// How many.
+        parties: u32,
+        /// The phaser it is part of.
+        parent: Option<Name>,
+        /// What if one goes.
+        on_death: OnDeath,
+    },
+    /// Say that parties are done with this phase.
+    Arrive {
+        /// Which phaser.
+        name: Name,
+        /// Which parties.
+        party: u64,
+        /// How many of them; zero: all that are not done yet.
+        count: u32,
+        /// Whether they go, too.
+        deregister: bool,
+    },
+    /// Add to a counter.
+    Add {
+        /// Which.
+        name: Name,
+        /// How much.
+        delta: i64,
+        /// Only if this fence lets it through.
+        fencing: Option<Fencing>,
+    },
+    /// Set a counter that has an expected value.
+    CompareAndSet {
+        /// Which.
+        name: Name,
+        /// What it must be; a new counter is zero.
+        expected: i64,
+        /// What it becomes.
+        value: i64,
+        /// Only if this fence lets it through.
+        fencing: Option<Fencing>,
+    },
+    /// Let a token through a fence, and none before it any more.
+    Admit(Fencing),
+    /// Publish the next version.
+    Publish {
+        /// Of what.
+        name: Name,
+        /// The version.
+        data: Data,
+        /// Only if this fence lets it through.
+        fencing: Option<Fencing>,
+    },
+    /// Begin to read the current version.
+    StartReading {
+        /// Of what.
+        name: Name,
+    },
+    /// Say that nothing older than a version is read any more.
+    Report {
+        /// Of what.
+        name: Name,
+        /// Who.
+        reader: u64,
+        /// The version.
+        version: u64,
+    },
+    /// Keep an object from going.
+    Protect {
+        /// Which.
+        name: Name,
+    },
+    /// Let an object go once nobody keeps it.
+    Retire {
+        /// Which.
+        name: Name,
+    },
+    /// Remove something that nobody uses.
+    Forget {
+        /// What.
+        kind: Kind,
+        /// Which.
+        name: Name,
+    },
+}
+
+/// What a request that was carried out answers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NativeAnswer {
+    /// Nothing beyond success.
+    Done,
+    /// A session was opened.
+    Opened {
+        /// Its id, never given out before.
+        session: LeaseId,
+        /// How long it lives unheard of.
+        ttl_ms: u32,
+    },
+    /// A place in a queue.
+    Place {
+        /// Names it: the revision at which it was taken.
+        place: u64,
+        /// Of the grant; zero: it waits.
+        token: u64,
+        /// How many are before it, those that hold included.
+        ahead: u64,
+    },
+    /// A place is left.
+    Left {
+        /// Of its grant; zero if it had waited.
+        token: u64,
+    },
+    /// A place at a barrier.
+    Entered {
+        /// Names it; zero if the barrier opened with this arrival and knows no places any more.
+        place: u64,
+        /// Which meeting: the revision of its first arrival.
+        generation: u64,
+        /// How many are still missing.
+        missing: u32,
+    },
+    /// A double barrier was left.
+    Leaving {
+        /// Which meeting.
+        generation: u64,
+        /// How many are still inside.
+        inside: u32,
+    },
+    /// A promise to count down.
+    Pledged {
+        /// Names it.
+        pledge: u64,
+    },
+    /// A latch.
+    Latch {
+        /// How much is left to count down.
+        left: u64,
+    },
+    /// Parties of a phaser.
+    Registered {
+        /// Names them.
+        party: u64,
+        /// The phase they take part in.
+        phase: u64,
+    },
+    /// Parties arrived.
+    Arrived {
+        /// The phase they arrived in.
+        phase: u64,
+        /// The phase it is now.
+        now: u64,
+    },
+    /// A counter.
+    Counter {
+        /// What it was. A block of numbers begins after it.
+        before: i64,
+        /// What it is. A block of numbers ends with it.
+        after: i64,
+    },
+    /// A version.
+    Version {
+        /// Names the reader; zero for publishers.
+        reader: u64,
+        /// The current version.
+        version: u64,
+        /// The oldest one that somebody may read: all before may go.
+        oldest: u64,
+    },
+    /// A protected object.
+    Protected {
+        /// Names the protection.
+        place: u64,
+        /// The object's epoch. What was read of it is good only if the epoch is the same afterwards.
+        epoch: u64,
+    },
+    /// A retired object.
+    Retired {
+        /// Its epoch from now on.
+        epoch: u64,
+        /// Whether it may go at once; otherwise that is told later.
+        clear: bool,
+    },
+}
+
+/// Why a request was not carried out. One for each thing a client can do about it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum NativeError {
+    /// It never was, or is over.
+    #[error("there is no such session; open a new one, nothing of the old one is held any more")]
+    UnknownSession,
+    /// An acknowledged request came again, or one without a number.
+    #[error("requests up to {acknowledged} were acknowledged; their answers are forgotten")]
+    RequestForgotten {
+        /// Up to which.
+        acknowledged: u64,
+    },
+    /// The client acknowledges too little.
+    #[error("{NATIVE_UNACKNOWLEDGED_MAX} answers are not acknowledged; acknowledge some first")]
+    TooManyUnacknowledged,
+    /// Empty, too long, or with a zero byte.
+    #[error("a name is 1 to {NATIVE_NAME_BYTES_MAX} bytes of text without zero bytes")]
+    BadName,
+    /// Too many bytes.
+    #[error("more than {NATIVE_DATA_BYTES_MAX} bytes of data; keep a reference instead")]
+    DataTooLarge,
+    /// Too short or too long.
+    #[error("a time to live is {NATIVE_TTL_MS_MIN} to {NATIVE_TTL_MS_MAX} ms")]
+    TtlOutOfRange,
+    /// Not for that kind.
+    #[error("this cannot be done with that kind of thing")]
+    WrongKind,
+    /// Somebody has it, and the client did not want to wait.
+    #[error("it is taken, under token {token}")]
+    Busy {
+        /// Of the first holder; zero if somebody waits before.
+        token: u64,
+    },
+    /// Too many are before it.
+    #[error("{waiting} are in the queue already")]
+    QueueFull {
+        /// How many.
+        waiting: u64,
+    },
+    /// One session holds too much.
+    #[error("a session holds at most {NATIVE_HOLDINGS_MAX} things")]
+    TooManyHoldings,
+    /// The token was never this session's, or what it was for is lost.
+    #[error("this session holds nothing under token {token}, or no longer")]
+    StaleToken {
+        /// The one told.
+        token: u64,
+    },
+    /// The token is another session's.
+    #[error("token {token} is not of this session")]
+    NotHolder {
+        /// The one told.
+        token: u64,
+    },
+    /// A fence has let a later token through.
+    #[error("token {token} is older than {highest}, which was let through already")]
+    Fenced {
+        /// The one told.
+        token: u64,
+        /// The highest let through.
+        highest: u64,
+    },
+    /// A token that no grant can have given.
+    #[error("token {token} was never given out")]
+    ForgedToken {
+        /// The one told.
+        token: u64,
+    },
+    /// The session has no such place.
+    #[error("this session has no place {place} there")]
+    NoSuchPlace {
+        /// The one told.
+        place: u64,
+    },
+    /// There is nothing of that name.
+    #[error("there is nothing of that name")]
+    NotFound,
+    /// It exists and is in use.
+    #[error("it exists and is in use")]
+    InUse,
+    /// It was made otherwise than the request says.
+    #[error("it was made otherwise, with {made}")]
+    Differs {
+        /// Its number of permits or parties; zero if something else differs.
+        made: u64,
+    },
+    /// More permits than there are, or none.
+    #[error("1 to {permits} permits can be had")]
+    BadWeight {
+        /// How many there are.
+        permits: u64,
+    },
+    /// A number of permits or parties that cannot be.
+    #[error("at most {NATIVE_PERMITS_MAX} permits or {NATIVE_PARTIES_MAX} parties, and at least one")]
+    BadCount,
+    /// Parties are inside; who comes now is not one of them.
+    #[error("the barrier is open; come again when all have left")]
+    BarrierOpen,
+    /// The barrier waits for others.
+    #[error("the barrier has not opened yet; give the place up instead")]
+    BarrierShut,
+    /// One went that the others counted on.
+    #[error("it is broken: a participant went")]
+    Broken,
+    /// All parties told have arrived in this phase.
+    #[error("these parties have arrived in phase {phase} already")]
+    AlreadyArrived {
+        /// The phase.
+        phase: u64,
+    },
+    /// Phasers nested too deep.
+    #[error("phasers are nested at most {NATIVE_PHASER_DEPTH_MAX} deep")]
+    NestedTooDeep,
+    /// A number would not fit.
+    #[error("the counter would leave the range of 64 bits")]
+    Overflow,
+    /// The counter is not what was expected.
+    #[error("the counter is {actual}")]
+    Mismatch {
+        /// What it is.
+        actual: i64,
+    },
+    /// A version that is not published yet, or older than reported before.
+    #[error("versions {least} to {most} can be reported")]
+    BadVersion {
+        /// Reported before.
+        least: u64,
+        /// The current one.
+        most: u64,
+    },
+    /// Who was named to follow does not stand for the election.
+    #[error("the session named does not wait in this election")]
+    NoSuccessor,
+    /// Promises come too late.
+    #[error("the latch is open already")]
+    LatchOpen,
+    /// The object is on its way out.
+    #[error("the object is being retired, as epoch {epoch}")]
+    Retiring {
+        /// Its epoch.
+        epoch: u64,
+    },
+}
+
+impl NativeOp {
+    /// The kind and name it is about.
+    #[must_use]
+    pub fn subject(&self) -> (Kind, &Name) {
+        match self {
+            NativeOp::Acquire { name, mode: Mode::Permits(_), .. } | NativeOp::Resize { name, .. } => {
+                (Kind::Semaphore, name)
+            }
+            NativeOp::Acquire { name, .. } | NativeOp::Downgrade { name, .. } => (Kind::Lock, name),
+            NativeOp::Campaign { name, .. } | NativeOp::Resign { name, .. } | NativeOp::Proclaim { name, .. } => {
+                (Kind::Election, name)
+            }
+            NativeOp::Release { kind, name, .. }
+            | NativeOp::GiveUp { kind, name, .. }
+            | NativeOp::Renew { kind, name, .. }
+            | NativeOp::Forget { kind, name } => (*kind, name),
+            NativeOp::Enter { name, .. } | NativeOp::Leave { name, .. } => (Kind::Barrier, name),
+            NativeOp::SetLatch { name, .. } | NativeOp::Pledge { name } | NativeOp::CountDown { name, .. } => {
+                (Kind::Latch, name)
+            }
+            NativeOp::Register { name, .. } | NativeOp::Arrive { name, .. } => (Kind::Phaser, name),
+            NativeOp::Add { name, .. } | NativeOp::CompareAndSet { name, .. } => (Kind::Counter, name),
+            NativeOp::Admit(fencing) => (Kind::Fence, &fencing.fence),
+            NativeOp::Publish { name, .. } | NativeOp::StartReading { name } | NativeOp::Report { name, .. } => {
+                (Kind::Rcu, name)
+            }
+            NativeOp::Protect { name } | NativeOp::Retire { name } => (Kind::Hazard, name),
+        }
+    }
+
+    /// The other names it changes something about.
+    fn also_about(&self) -> Option<&Name> {
+        match self {
+            NativeOp::Register { parent, .. } => parent.as_ref(),
+            NativeOp::Add { fencing, .. }
+            | NativeOp::CompareAndSet { fencing, .. }
+            | NativeOp::Publish { fencing, .. } => fencing.as_ref().map(|fencing| &fencing.fence),
+            _ => None,
+        }
+    }
+
+    /// Whether this only gives back, so that it is let through when space is short.
+    fn gives_back(&self) -> bool {
+        matches!(
+            self,
+            NativeOp::Release { .. } | NativeOp::GiveUp { .. } | NativeOp::Leave { .. } | NativeOp::Forget { .. }
+        )
+    }
+}
+
+impl NativeCommand {
+    /// Whether this can make the store larger (see [`crate::Op::grows`]).
+    #[must_use]
+    pub fn grows(&self) -> bool {
+        match self {
+            NativeCommand::Open { .. } => true,
+            NativeCommand::Close { .. } => false,
+            NativeCommand::Request(request) => !request.op.gives_back(),
+        }
+    }
+
+    /// Adds what the command needs: whoever may write the key of that name may use what has the name.
+    pub fn needs<'a>(&'a self, needs: &mut Vec<Need<'a>>) {
+        match self {
+            NativeCommand::Open { owner, .. } if owner.is_empty() => needs.push(Need::User),
+            NativeCommand::Open { owner, .. } => needs.push(Need::Be(owner)),
+            NativeCommand::Close { session } => needs.push(Need::Session(*session)),
+            NativeCommand::Request(request) => {
+                needs.push(Need::Session(request.session));
+                needs.push(Need::WriteName(request.op.subject().1));
+                needs.extend(request.op.also_about().map(Need::WriteName));
+            }
+        }
+    }
+}
