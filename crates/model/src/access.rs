@@ -5,8 +5,8 @@
 //! `apply`, under the users and roles of that very moment.
 
 use crate::{
-    Auth, Caller, Command, CompareTarget, DeleteOp, Key, KeyRange, LeaseId, MemberChange, Name, Op, PutLease, PutOp,
-    Query, Txn, ZnodeCommand,
+    Auth, Caller, Command, CompareTarget, DeleteOp, Key, KeyRange, Kind, LeaseId, MemberChange, Op, PutLease, PutOp,
+    Query, Txn, ZnodeCommand, native_keys,
 };
 
 /// Something a caller must be or have.
@@ -33,9 +33,9 @@ pub enum Need<'a> {
     /// Read every key that any lease owns: the list of leases tells of others' sessions.
     ReadKeysOfAllLeases,
     /// Write the key of this name: what locks and their kin have their rights by.
-    WriteName(&'a Name),
+    WriteName(&'a str),
     /// Read the key of this name.
-    ReadName(&'a Name),
+    ReadName(&'a str),
     /// Be the user a native session belongs to.
     Session(LeaseId),
     /// Be this user.
@@ -138,7 +138,10 @@ impl Op {
                 let Txn { compares, success, failure } = &**txn;
                 needs.extend(compares.iter().map(|compare| match &compare.target {
                     // A fence remembers what it let through.
-                    CompareTarget::Admits(_) => Need::Write(&compare.range),
+                    CompareTarget::Admits(_) => match native_keys::parse_borrowed(&compare.range.start) {
+                        Some((Kind::Fence, name, _)) => Need::WriteName(name),
+                        _ => Need::Write(&compare.range),
+                    },
                     _ => Need::Read(&compare.range),
                 }));
                 success.iter().chain(failure).for_each(|op| op.needs(needs));

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use crate::access::Need;
 use crate::codec::{DecodeError, Reader, Wire, put_bytes, put_varint};
 use crate::limits::{AUTH_NAME_BYTES_MAX, AUTH_NAMES_MAX, PASSWORD_HASH_BYTES_MAX, ROLE_PERMISSIONS_MAX};
-use crate::{Key, KeyRange, Name, Space, intervals::Intervals};
+use crate::{Key, KeyRange, Space, intervals::Intervals};
 
 /// The user that may turn authorisation on, and the role that may do everything.
 pub const ROOT: &str = "root";
@@ -316,8 +316,8 @@ impl Auth {
 }
 
 /// The key whose rights a native name has.
-fn key_of(name: &Name) -> Key {
-    Key::new(Space::User, name.as_str().as_bytes())
+fn key_of(name: &str) -> Key {
+    Key::new(Space::User, name.as_bytes())
 }
 
 fn put_text(out: &mut Vec<u8>, text: &str) {

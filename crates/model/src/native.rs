@@ -717,8 +717,8 @@ impl NativeCommand {
             NativeCommand::Close { session } => needs.push(Need::Session(*session)),
             NativeCommand::Request(request) => {
                 needs.push(Need::Session(request.session));
-                needs.push(Need::WriteName(request.op.subject().1));
-                needs.extend(request.op.also_about().map(Need::WriteName));
+                needs.push(Need::WriteName(request.op.subject().1.as_str()));
+                needs.extend(request.op.also_about().map(|name| Need::WriteName(name.as_str())));
             }
         }
     }

@@ -62,7 +62,9 @@ impl NativeQuery {
     /// Adds what the query needs.
     pub fn needs<'a>(&'a self, needs: &mut Vec<Need<'a>>) {
         match self {
-            NativeQuery::Describe { name, .. } | NativeQuery::Member { name, .. } => needs.push(Need::ReadName(name)),
+            NativeQuery::Describe { name, .. } | NativeQuery::Member { name, .. } => {
+                needs.push(Need::ReadName(name.as_str()));
+            }
             // Lists tell of others' names.
             NativeQuery::Names { .. } | NativeQuery::Sessions { .. } => needs.push(Need::Admin),
             NativeQuery::Session { session, .. } => needs.push(Need::Session(*session)),

@@ -2,6 +2,7 @@
 
 use super::testing::*;
 use crate::testing::{all_of, if_version, put, txn};
+use crate::tree::steps;
 use tidelock_model::limits::{NATIVE_HOLDINGS_MAX, NATIVE_QUEUE_MAX};
 use tidelock_model::{
     Compare, Data, Fencing, Kind, LeaseId, Mode, NativeAnswer, NativeError, NativeNotice, NativeOp, OpAnswer, Refusal,
@@ -388,4 +389,33 @@ fn o1_counters_add_compare_and_hand_out_blocks() {
     let forget = NativeOp::Forget { kind: Kind::Counter, name: name("n") };
     native.ask(session, forget).unwrap();
     assert_eq!(native.ask(session, add(1)), Ok(NativeAnswer::Counter { before: 0, after: 1 }));
+}
+
+/// Ten thousand waiters must cost a hand-over no more than ten: what is looked at may only grow with the logarithm,
+/// and one is told (L8). The same for one that gives up in the middle, and for one that dies.
+#[test]
+fn l8_a_hand_over_costs_the_same_however_many_wait() {
+    let mut taken = Vec::new();
+    for waiters in [10u64, 10_000] {
+        let mut native = Native::new();
+        let (holder, crowd, dying) = (native.open(), native.open(), native.open());
+        let (_, token) = native.place(holder, exclusive("m"));
+        let mut middle = 0;
+        for at in 0..waiters - 1 {
+            let who = if at == waiters / 3 { dying } else { crowd };
+            let (place, _) = native.place(who, exclusive("m"));
+            middle = if at == waiters / 2 { place } else { middle };
+        }
+        let (gave_up, answer) = steps::of(|| native.ask(crowd, give_up(Kind::Lock, "m", middle)));
+        assert_eq!((answer, native.told.len()), (Ok(NativeAnswer::Left { token: 0 }), 1));
+        let (died, _) = steps::of(|| native.expire(&[dying]));
+        assert_eq!(native.told.len(), 1);
+        let (released, answer) = steps::of(|| native.ask(holder, release(Kind::Lock, "m", token)));
+        assert_eq!((answer, native.granted().len()), (Ok(NativeAnswer::Left { token }), 1));
+        taken.push([gave_up, died, released]);
+    }
+    // Each lookup may meet one or two levels more, of up to 64 elements each.
+    for (few, many) in taken[0].iter().zip(taken[1]) {
+        assert!(many < few + 4_000, "{taken:?}");
+    }
 }

@@ -4,8 +4,9 @@ use super::testing::*;
 use crate::testing::{Machine, load, pages, proposal};
 use tidelock_model::limits::NATIVE_UNACKNOWLEDGED_MAX;
 use tidelock_model::{
-    Answer, Batch, Command, Kind, LeaseId, LogTime, NativeAnswer, NativeCommand, NativeError, NativeFound, NativeOp,
-    NativeQuery, NativeRequest, Outcome, Refusal, RequestId,
+    Alarm, AlarmKind, Answer, AuthCommand, Batch, Caller, Command, Compare, Errand, Fencing, Kind, LeaseId, LogTime,
+    NativeAnswer, NativeCommand, NativeError, NativeFound, NativeOp, NativeQuery, NativeRequest, NodeId, Outcome,
+    Refusal, RequestId,
 };
 
 fn request(session: LeaseId, number: u64, acknowledged: u64, op: NativeOp) -> Command {
@@ -76,7 +77,7 @@ fn a_client_that_acknowledges_nothing_is_refused_more_and_nothing_is_done_twice(
     let late = machine.command(request(session, next, 4, add_one())).result;
     let count = NATIVE_UNACKNOWLEDGED_MAX as i64;
     assert_eq!(late, Ok(Answer::Native(NativeAnswer::Counter { before: count, after: count + 1 })));
-    assert_eq!(machine.command(request(session, 5, 4, add_one())).result.is_ok(), true);
+    assert!(machine.command(request(session, 5, 4, add_one())).result.is_ok());
 }
 
 /// S2: closed is final. Nothing is done for a session that is over or never was, and its id does not come back.
@@ -191,4 +192,65 @@ fn r5_replicas_of_one_log_agree() {
             replica = load(&head, pages(&replica, &head, 100)).unwrap();
         }
     }
+}
+
+/// A1: who may not write a name's key may not lock it, and nobody acts in another's session; root may do both.
+#[test]
+fn a1_names_and_sessions_have_owners_when_users_are_asked_for() {
+    let mut native = Native::new();
+    let machine = &mut native.machine;
+    let text = |text: &str| text.to_owned();
+    let auth = |machine: &mut Machine, command| machine.command(Command::Auth(command)).result.unwrap();
+    for user in ["root", "ann", "bob"] {
+        auth(machine, AuthCommand::UserAdd { user: text(user), password_hash: Some(text("hash")) });
+    }
+    auth(machine, AuthCommand::UserGrantRole { user: text("root"), role: text("root") });
+    auth(machine, AuthCommand::RoleAdd { role: text("some") });
+    let range = tidelock_model::KeyRange::prefix(tidelock_model::Space::User, b"team/");
+    let permission = tidelock_model::Permission::ReadWrite;
+    auth(machine, AuthCommand::RoleGrantPermission { role: text("some"), range, permission });
+    for user in ["ann", "bob"] {
+        auth(machine, AuthCommand::UserGrantRole { user: text(user), role: text("some") });
+    }
+    auth(machine, AuthCommand::Enable { token_secret: [7; 32] });
+    let auth_revision = machine.state.auth().revision;
+    let user = |name: &str| Caller::User { name: name.into(), auth_revision };
+    let denied = Err(Refusal::Auth(tidelock_model::AuthRefusal::Denied));
+
+    let open = |owner: &str| Command::Native(NativeCommand::Open { ttl_ms: 9_000, owner: text(owner) });
+    assert_eq!(machine.command_by(user("bob"), open("ann")).result, denied);
+    let Ok(Answer::Native(NativeAnswer::Opened { session, .. })) = machine.command_by(user("ann"), open("ann")).result
+    else {
+        panic!("not opened");
+    };
+    let lock = |number, name| request(session, number, 0, exclusive(name));
+    assert!(machine.command_by(user("ann"), lock(1, "team/a")).result.is_ok());
+    assert_eq!(machine.command_by(user("ann"), lock(2, "other")).result, denied);
+    assert_eq!(machine.command_by(user("bob"), lock(2, "team/b")).result, denied);
+    assert!(machine.command_by(user("root"), lock(2, "other")).result.is_ok());
+    let fencing = Fencing { fence: name("other"), token: 1 };
+    let fenced = crate::testing::txn(vec![Compare::admits(&fencing)], vec![], vec![]);
+    assert_eq!(machine.command_by(user("ann"), Command::Write(fenced)).result, denied);
+    let keeps = |caller: &Caller| machine.state.authorise(caller, |needs| Errand::KeepAlive(session).needs(needs));
+    assert_eq!((keeps(&user("ann")).is_ok(), keeps(&user("bob")).is_ok()), (true, false));
+    let close = Command::Native(NativeCommand::Close { session });
+    assert_eq!(machine.command_by(user("bob"), close.clone()).result, denied);
+    assert!(machine.command_by(user("ann"), close).result.is_ok());
+}
+
+/// A full disk must not keep anybody from giving back, and data that cannot be trusted is not changed by clients.
+#[test]
+fn alarms_stop_taking_before_giving_back() {
+    let mut native = Native::new();
+    let session = native.open();
+    let (_, token) = native.place(session, exclusive("m"));
+    let set = |kind, raised| Command::SetAlarm { alarm: Alarm { member: NodeId(9), kind }, raised };
+    let machine = &mut native.machine;
+    machine.command(set(AlarmKind::NoSpace, true)).result.unwrap();
+    assert_eq!(machine.command(request(session, 2, 1, exclusive("n"))).result, Err(Refusal::NoSpace));
+    machine.command(set(AlarmKind::Corrupt, true)).result.unwrap();
+    assert_eq!(machine.command(request(session, 2, 1, release(Kind::Lock, "m", token))).result, Err(Refusal::Corrupt));
+    machine.command(set(AlarmKind::Corrupt, false)).result.unwrap();
+    // A refusal of that sort is not the request's answer: it is carried out when it comes again.
+    assert!(machine.command(request(session, 2, 1, release(Kind::Lock, "m", token))).result.is_ok());
 }
