@@ -141,6 +141,20 @@ fn a_latch_opens_at_zero_and_knows_who_promised() {
     assert_eq!(native.ask(a, down(1, 0)), Err(NativeError::Broken));
 }
 
+/// Promises that cannot be kept any more count one by one, also when one session made them all.
+#[test]
+fn every_promise_of_a_dead_session_counts_down() {
+    let mut native = Native::new();
+    let (a, b) = (native.open(), native.open());
+    native.ask(a, NativeOp::SetLatch { name: name("l"), count: 3, on_death: OnDeath::Shrink }).unwrap();
+    for _ in 0..2 {
+        native.ask(b, NativeOp::Pledge { name: name("l") }).unwrap();
+    }
+    native.expire(&[b]);
+    let down = NativeOp::CountDown { name: name("l"), by: 1, pledge: 0 };
+    assert_eq!(native.ask(a, down), Ok(NativeAnswer::Latch { left: 0 }));
+}
+
 fn registered(native: &mut Native, session: LeaseId, op: NativeOp) -> (u64, u64) {
     match native.ask(session, op) {
         Ok(NativeAnswer::Registered { party, phase }) => (party, phase),

@@ -190,6 +190,13 @@ impl Oracle {
             NativeOp::Arrive { name, party, count, deregister } => {
                 self.arrive(session, name, *party, *count, *deregister)
             }
+            _ => self.attempt_alone(session, op, next),
+        }
+    }
+
+    /// What needs no others to come to something.
+    fn attempt_alone(&mut self, session: LeaseId, op: &NativeOp, next: u64) -> bool {
+        match op {
             NativeOp::Add { name, delta, .. } => {
                 let counter = self.counters.entry(name.clone()).or_insert(i64::MIN);
                 let before = if *counter == i64::MIN { 0 } else { *counter };
@@ -249,7 +256,7 @@ impl Oracle {
                 }
                 true
             }
-            NativeOp::CompareAndSet { .. } | NativeOp::Forget { .. } => unreachable!("not in these programs"),
+            _ => unreachable!("not in these programs"),
         }
     }
 
