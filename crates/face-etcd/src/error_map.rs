@@ -189,6 +189,8 @@ impl From<Refusal> for FaceError {
             Refusal::NoSpace => FaceError::NoSpace,
             Refusal::Corrupt => FaceError::Corrupt,
             Refusal::Auth(refusal) => refusal.into(),
+            // No call of etcd's asks for anything of the kind.
+            Refusal::Native(_) => FaceError::Internal("the answer is to a native request"),
             Refusal::Invalid { why } => FaceError::Internal(why),
         }
     }

@@ -5,8 +5,8 @@
 //! `apply`, under the users and roles of that very moment.
 
 use crate::{
-    Auth, Caller, Command, DeleteOp, Key, KeyRange, LeaseId, MemberChange, Op, PutLease, PutOp, Query, Txn,
-    ZnodeCommand,
+    Auth, Caller, Command, CompareTarget, DeleteOp, Key, KeyRange, Kind, LeaseId, MemberChange, Op, PutLease, PutOp,
+    Query, Txn, ZnodeCommand, native_keys,
 };
 
 /// Something a caller must be or have.
@@ -32,6 +32,12 @@ pub enum Need<'a> {
     ReadKeysOfLease(LeaseId),
     /// Read every key that any lease owns: the list of leases tells of others' sessions.
     ReadKeysOfAllLeases,
+    /// Write the key of this name: what locks and their kin have their rights by.
+    WriteName(&'a str),
+    /// Read the key of this name.
+    ReadName(&'a str),
+    /// Be the user a native session belongs to.
+    Session(LeaseId),
     /// Be this user.
     Be(&'a str),
     /// Have this role.
@@ -85,6 +91,7 @@ impl Command {
             Command::LeaseExpire { .. } | Command::PublishMember(_) => needs.push(Need::Admin),
             Command::Compact { .. } | Command::SetAlarm { .. } | Command::Auth(_) => needs.push(Need::Admin),
             Command::Znode(command) => command.needs(needs),
+            Command::Native(command) => command.needs(needs),
         }
     }
 }
@@ -129,7 +136,14 @@ impl Op {
             Op::Range(read) => needs.push(Need::Read(&read.range)),
             Op::Txn(txn) => {
                 let Txn { compares, success, failure } = &**txn;
-                needs.extend(compares.iter().map(|compare| Need::Read(&compare.range)));
+                needs.extend(compares.iter().map(|compare| match &compare.target {
+                    // A fence remembers what it let through.
+                    CompareTarget::Admits(_) => match native_keys::parse_borrowed(&compare.range.start) {
+                        Some((Kind::Fence, name, _)) => Need::WriteName(name),
+                        _ => Need::Write(&compare.range),
+                    },
+                    _ => Need::Read(&compare.range),
+                }));
                 success.iter().chain(failure).for_each(|op| op.needs(needs));
             }
         }
@@ -149,6 +163,7 @@ impl Query {
             // Judged by the lists on the znodes: see `ZnodeCommand::needs`.
             Query::Znodes(_) => needs.push(Need::Nothing),
             Query::History(_) => needs.push(Need::Admin),
+            Query::Native(query) => query.needs(needs),
             Query::Auth(AuthQuery::Status) => needs.push(Need::Nothing),
             Query::Auth(AuthQuery::Everything) => needs.push(Need::Admin),
             Query::Auth(AuthQuery::User(user)) => needs.push(Need::Be(user)),

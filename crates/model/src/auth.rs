@@ -10,7 +10,7 @@ use std::sync::Arc;
 use crate::access::Need;
 use crate::codec::{DecodeError, Reader, Wire, put_bytes, put_varint};
 use crate::limits::{AUTH_NAME_BYTES_MAX, AUTH_NAMES_MAX, PASSWORD_HASH_BYTES_MAX, ROLE_PERMISSIONS_MAX};
-use crate::{KeyRange, intervals::Intervals};
+use crate::{Key, KeyRange, Space, intervals::Intervals};
 
 /// The user that may turn authorisation on, and the role that may do everything.
 pub const ROOT: &str = "root";
@@ -298,10 +298,13 @@ impl Auth {
                 Need::Write(range) => access.write.cover(range),
                 Need::WriteKey(key) => access.write.cover_key(key),
                 Need::ReadKey(key) => access.read.cover_key(key),
+                Need::WriteName(subject) => access.write.cover_key(&key_of(subject)),
+                Need::ReadName(subject) => access.read.cover_key(&key_of(subject)),
                 Need::Be(user) => **name == **user,
                 Need::Have(role) => has_role(role),
                 // Not asked here: see `State::authorise`. Unknown keys are nobody's.
                 Need::WriteKeysOfLease(_) | Need::ReadKeysOfLease(_) | Need::ReadKeysOfAllLeases => false,
+                Need::Session(_) => false,
             };
         if allowed { Ok(()) } else { Err(AuthRefusal::Denied) }
     }
@@ -310,6 +313,11 @@ impl Auth {
     pub fn check_again(&self, caller: &Caller, need: &Need<'_>) -> Result<(), AuthRefusal> {
         self.check(&caller.as_of(self), need)
     }
+}
+
+/// The key whose rights a native name has.
+fn key_of(name: &str) -> Key {
+    Key::new(Space::User, name.as_bytes())
 }
 
 fn put_text(out: &mut Vec<u8>, text: &str) {

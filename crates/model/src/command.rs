@@ -5,7 +5,10 @@ use bytes::Bytes;
 
 use crate::codec::{DecodeError, Reader, Wire, put_bytes, put_varint};
 use crate::limits::{TXN_DEPTH_MAX, TXN_OPS_MAX, VALUE_BYTES_MAX};
-use crate::{Alarm, AuthCommand, Key, KeyRange, LeaseId, LogIndex, Member, Revision, Term, ZnodeCommand};
+use crate::{
+    Alarm, AuthCommand, Fencing, Key, KeyRange, Kind, LeaseId, LogIndex, Member, NativeCommand, Revision, Term,
+    ZnodeCommand, native_keys,
+};
 
 /// A change to the replicated state.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -51,6 +54,8 @@ pub enum Command {
     Auth(AuthCommand),
     /// Change sessions or znodes.
     Znode(ZnodeCommand),
+    /// Change native sessions or what they hold.
+    Native(NativeCommand),
 }
 
 /// One lease to end, if it is still the one that was meant.
@@ -226,6 +231,15 @@ pub struct Compare {
     pub target: CompareTarget,
 }
 
+impl Compare {
+    /// Whether a fence lets a token through, and lets nothing older through once it did.
+    #[must_use]
+    pub fn admits(fencing: &Fencing) -> Compare {
+        let range = KeyRange::single(native_keys::head(Kind::Fence, &fencing.fence));
+        Compare { range, result: CompareResult::Equal, target: CompareTarget::Admits(fencing.token) }
+    }
+}
+
 /// How the actual relates to the expected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CompareResult {
@@ -252,6 +266,9 @@ pub enum CompareTarget {
     Value(Bytes),
     /// The lease.
     Lease(i64),
+    /// The key is a fence ([`crate::native_keys::head`]), and holds if it lets this token through; the `result` is
+    /// not asked. If the transaction's conditions hold, the fence lets nothing older through from then on (K4).
+    Admits(u64),
 }
 
 impl Op {
@@ -261,7 +278,7 @@ impl Op {
         match self {
             Op::Put(_) | Op::Delete(_) => true,
             Op::Range(_) => false,
-            Op::Txn(txn) => txn.success.iter().chain(&txn.failure).any(Op::writes),
+            Op::Txn(txn) => txn.admits() || txn.success.iter().chain(&txn.failure).any(Op::writes),
         }
     }
 
@@ -271,8 +288,15 @@ impl Op {
         match self {
             Op::Put(_) => true,
             Op::Delete(_) | Op::Range(_) => false,
-            Op::Txn(txn) => txn.success.iter().chain(&txn.failure).any(Op::grows),
+            Op::Txn(txn) => txn.admits() || txn.success.iter().chain(&txn.failure).any(Op::grows),
         }
+    }
+}
+
+impl Txn {
+    /// Whether it has a token to show: a fence that lets it through remembers it.
+    fn admits(&self) -> bool {
+        self.compares.iter().any(|compare| matches!(compare.target, CompareTarget::Admits(_)))
     }
 }
 
@@ -284,6 +308,7 @@ impl Command {
             Command::Write(op) => op.grows(),
             Command::LeaseGrant { .. } => true,
             Command::Znode(command) => command.grows(),
+            Command::Native(command) => command.grows(),
             Command::Compact { .. }
             | Command::LeaseRevoke { .. }
             | Command::LeaseExpire { .. }
@@ -340,6 +365,10 @@ impl Wire for Command {
                 out.push(9);
                 command.encode(out);
             }
+            Command::Native(command) => {
+                out.push(10);
+                command.encode(out);
+            }
         }
     }
 
@@ -362,6 +391,7 @@ impl Wire for Command {
             7 => Command::SetAlarm { alarm: Alarm::decode(input)?, raised: input.flag()? },
             8 => Command::Auth(AuthCommand::decode(input)?),
             9 => Command::Znode(ZnodeCommand::decode(input)?),
+            10 => Command::Native(NativeCommand::decode(input)?),
             tag => return Err(DecodeError::UnknownTag { what: "command", tag }),
         })
     }
@@ -515,6 +545,10 @@ impl Wire for Compare {
                 out.push(4);
                 return put_bytes(out, value);
             }
+            CompareTarget::Admits(token) => {
+                out.push(5);
+                return put_varint(out, *token);
+            }
         };
         out.push(tag);
         put_varint(out, number as u64);
@@ -535,6 +569,7 @@ impl Wire for Compare {
             2 => CompareTarget::Modified(input.varint()? as i64),
             3 => CompareTarget::Lease(input.varint()? as i64),
             4 => CompareTarget::Value(input.bytes(VALUE_BYTES_MAX)?),
+            5 => CompareTarget::Admits(input.varint()?),
             tag => return Err(DecodeError::UnknownTag { what: "compare target", tag }),
         };
         Ok(Compare { range, result, target })

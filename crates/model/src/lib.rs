@@ -18,6 +18,7 @@ mod key;
 pub mod limits;
 mod log;
 mod member;
+mod native;
 mod outcome;
 mod proposal;
 mod query;
@@ -41,6 +42,11 @@ pub use intervals::Intervals;
 pub use key::{Key, KeyRange, Space};
 pub use log::{HardState, LogEntry};
 pub use member::{Member, MemberChange, MemberRole, Members, ZookeeperServer};
+pub use native::{
+    Data, Fencing, Holding, Kind, MemberFound, Mode, Name, NameFound, NativeAnswer, NativeCommand, NativeError,
+    NativeFound, NativeNotice, NativeOp, NativeQuery, NativeRequest, NativeSession, ObjectFound, OnDeath, Wait,
+    keys as native_keys, records as native_records,
+};
 pub use outcome::{Answer, OpAnswer, Outcome, RangeAnswer, Refusal};
 pub use proposal::{Batch, Origin, Proposal, RequestId};
 pub use query::{LeaseInfo, PageQuery, Query, QueryAnswer};

@@ -63,3 +63,26 @@ pub const ZNODE_PATHS_MAX: usize = 4096;
 /// Bytes found by the reads of one query, from which on the rest is left to the next query: a small request can
 /// ask for the same large znode thousands of times.
 pub const ZNODE_FOUND_BYTES_MAX: usize = 64 << 20;
+
+/// Longest name of a lock, a barrier and so on.
+pub const NATIVE_NAME_BYTES_MAX: usize = 512;
+/// Most bytes of a client's own that go with a place or a version.
+pub const NATIVE_DATA_BYTES_MAX: usize = 4096;
+/// Shortest time to live of a native session: leases count in seconds.
+pub const NATIVE_TTL_MS_MIN: u32 = 1000;
+/// Longest time to live of a native session: a day. What is held for longer is renewed by somebody who lives.
+pub const NATIVE_TTL_MS_MAX: u32 = 24 * 60 * 60 * 1000;
+/// Most answers that a session has not acknowledged, and so most requests it may have under way.
+pub const NATIVE_UNACKNOWLEDGED_MAX: usize = 64;
+/// Most things one session holds or waits for.
+pub const NATIVE_HOLDINGS_MAX: usize = 10_000;
+/// Most places in one queue, those that hold included.
+pub const NATIVE_QUEUE_MAX: usize = 65_536;
+/// Most permits of one semaphore.
+pub const NATIVE_PERMITS_MAX: u32 = 1_000_000;
+/// Most parties of one barrier or phaser, promises of one latch, readers of one version, protectors of one object.
+pub const NATIVE_PARTIES_MAX: u32 = 65_536;
+/// Deepest nesting of phasers.
+pub const NATIVE_PHASER_DEPTH_MAX: usize = 8;
+/// Most items told at a time.
+pub const NATIVE_LIST_MAX: u32 = 1000;

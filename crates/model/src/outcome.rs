@@ -2,7 +2,9 @@
 
 use crate::codec::{DecodeError, Reader, Wire, put_varint};
 use crate::limits::{TXN_DEPTH_MAX, ZNODE_REQUESTS_MAX};
-use crate::{AuthRefusal, KeyValue, LeaseId, LogIndex, Record, Revision, SessionAnswer, ZnodeOutcome};
+use crate::{
+    AuthRefusal, KeyValue, LeaseId, LogIndex, NativeAnswer, NativeError, Record, Revision, SessionAnswer, ZnodeOutcome,
+};
 
 /// The verdict on one command: decided in `apply`, the same on every replica.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -38,6 +40,8 @@ pub enum Answer {
     Znodes(Vec<ZnodeOutcome>),
     /// To [`crate::ZnodeCommand::OpenSession`] and [`crate::ZnodeCommand::AttachSession`].
     Session(SessionAnswer),
+    /// To [`crate::Command::Native`].
+    Native(NativeAnswer),
 }
 
 /// What one operation answers.
@@ -114,6 +118,9 @@ pub enum Refusal {
     /// The caller may not do that, or a change of users and roles makes no sense.
     #[error(transparent)]
     Auth(#[from] AuthRefusal),
+    /// What a native session asked for cannot be.
+    #[error(transparent)]
+    Native(#[from] NativeError),
     /// A command that no face may send; it reached the log all the same and was ignored.
     #[error("the command is invalid: {why}")]
     Invalid {
@@ -236,6 +243,10 @@ impl Wire for Answer {
                 out.push(6);
                 answer.encode(out);
             }
+            Answer::Native(answer) => {
+                out.push(7);
+                answer.encode(out);
+            }
         }
     }
     fn decode(input: &mut Reader) -> Result<Answer, DecodeError> {
@@ -249,6 +260,7 @@ impl Wire for Answer {
                 Answer::Znodes((0..count).map(|_| ZnodeOutcome::decode(input)).collect::<Result<_, _>>()?)
             }
             6 => Answer::Session(SessionAnswer::decode(input)?),
+            7 => Answer::Native(NativeAnswer::decode(input)?),
             tag => return Err(DecodeError::UnknownTag { what: "answer", tag }),
         })
     }
@@ -331,6 +343,10 @@ impl Wire for Refusal {
                 out.push(9);
                 refusal.encode(out);
             }
+            Refusal::Native(error) => {
+                out.push(10);
+                error.encode(out);
+            }
         }
     }
     fn decode(input: &mut Reader) -> Result<Refusal, DecodeError> {
@@ -348,6 +364,7 @@ impl Wire for Refusal {
             7 => Refusal::NoSpace,
             8 => Refusal::Corrupt,
             9 => Refusal::Auth(AuthRefusal::decode(input)?),
+            10 => Refusal::Native(NativeError::decode(input)?),
             tag => return Err(DecodeError::UnknownTag { what: "refusal", tag }),
         })
     }

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use crate::{
-    Alarm, Auth, AuthQuery, History, HistoryQuery, Key, KeyRange, KeyValue, LeaseId, Member, Op, OpAnswer, RangeOp,
-    Revision, ZnodeError, ZnodeFound, ZnodeQuery,
+    Alarm, Auth, AuthQuery, History, HistoryQuery, Key, KeyRange, KeyValue, LeaseId, Member, NativeFound, NativeQuery,
+    Op, OpAnswer, RangeOp, Revision, ZnodeError, ZnodeFound, ZnodeQuery,
 };
 
 /// A read.
@@ -32,6 +32,8 @@ pub enum Query {
     Znodes(ZnodeQuery),
     /// The versions of one key or znode. For administrators: of a znode, the lists of rights are not asked.
     History(HistoryQuery),
+    /// Native sessions and what they hold.
+    Native(NativeQuery),
 }
 
 /// What a [`Query::Page`] asks for.
@@ -114,6 +116,13 @@ pub enum QueryAnswer {
         revision: Revision,
         /// What was found.
         history: History,
+    },
+    /// To [`Query::Native`].
+    Native {
+        /// The store's revision when the read was made.
+        revision: Revision,
+        /// What was found.
+        found: NativeFound,
     },
 }
 

@@ -12,6 +12,7 @@ use tidelock_model::{
 use crate::State;
 use crate::change::Revising;
 use crate::lease::Lease;
+use crate::native::RequestNumber;
 
 /// What became of one proposal.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -122,8 +123,15 @@ impl State {
         if let Some(outcome) = request.and_then(|request| self.requests.remembered(request)) {
             return Applied { origin, outcome: outcome.clone(), duplicate: false };
         }
+        let native = RequestNumber::of(&command);
+        if let Some(outcome) = native.and_then(|request| self.first_native_answer(request)) {
+            return Applied { origin, outcome, duplicate: false };
+        }
         let result = self.apply_command(term, command, effects);
         let outcome = Outcome { revision: self.revision, index: self.applied, result };
+        if let Some(request) = native {
+            self.remember_native_answer(request, &outcome);
+        }
         if let Some(request) = request {
             self.requests.remember(request, outcome.clone());
         }
@@ -153,6 +161,7 @@ impl State {
             Command::SetAlarm { alarm, raised } => self.set_alarm(alarm, raised),
             Command::Auth(command) => self.change_auth(command),
             Command::Znode(command) => self.change_znodes(command, effects),
+            Command::Native(command) => self.change_native(command, effects),
         }
     }
 
@@ -163,9 +172,11 @@ impl State {
             return Ok(());
         }
         let changes_data = match command {
-            Command::Write(_) | Command::Compact { .. } | Command::LeaseGrant { .. } | Command::LeaseRevoke { .. } => {
-                true
-            }
+            Command::Write(_)
+            | Command::Compact { .. }
+            | Command::LeaseGrant { .. }
+            | Command::LeaseRevoke { .. }
+            | Command::Native(_) => true,
             Command::LeaseExpire { .. } | Command::PublishMember(_) | Command::SetAlarm { .. } | Command::Auth(_) => {
                 false
             }
@@ -256,8 +267,10 @@ impl State {
             }
         }
         self.settle_after(&gone, revising.revision(), &mut revising);
+        self.settle_native_after(&mut revising, &gone);
         revising.finish(self);
         for id in ids {
+            self.sessions.end(*id, &mut self.live_sum);
             if let Some(lease) = self.leases.end(*id) {
                 self.live_sum.subtract_lease(*id, lease);
                 effects.leases.push(LeaseChange::Ended { id: *id });

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use tidelock_model::limits::{AUTH_NAME_BYTES_MAX, AUTH_NAMES_MAX, PASSWORD_HASH_BYTES_MAX, ROLE_PERMISSIONS_MAX};
 use tidelock_model::{
-    Answer, Auth, AuthCommand, AuthRefusal, Caller, KeyRange, Need, Permission, ROOT, Refusal, Role, User,
+    Answer, Auth, AuthCommand, AuthRefusal, Caller, Key, KeyRange, Need, Permission, ROOT, Refusal, Role, Space, User,
 };
 
 use crate::State;
@@ -39,7 +39,14 @@ impl State {
             // Whoever it is must be somebody, even if the lease owns nothing.
             Need::WriteKeysOfLease(id) => {
                 self.auth.check(caller, &Need::User)?;
-                self.lease_keys(*id).try_for_each(|key| self.auth.check(caller, &Need::WriteKey(key)))
+                // What a native session holds is its owner's, whoever may use the names besides.
+                let is_native = self.native_owner(*id).is_some();
+                if is_native {
+                    self.check_need(caller, &Need::Session(*id))?;
+                }
+                let is_asked = |key: &&Key| !is_native || key.space_byte() != Some(Space::Lock as u8);
+                let mut keys = self.lease_keys(*id).filter(is_asked);
+                keys.try_for_each(|key| self.auth.check(caller, &Need::WriteKey(key)))
             }
             Need::ReadKeysOfLease(id) => {
                 self.auth.check(caller, &Need::User)?;
@@ -52,6 +59,11 @@ impl State {
                 let mut keys = self.leases.iter().flat_map(|(id, _)| self.lease_keys(id));
                 keys.try_for_each(|key| self.auth.check(caller, &Need::ReadKey(key)))
             }
+            // A session that is over is nobody's, and the request is refused for that.
+            Need::Session(id) => match self.native_owner(*id).filter(|owner| !owner.is_empty()) {
+                Some(owner) => self.auth.check(caller, &Need::Be(&owner)),
+                None => self.auth.check(caller, &Need::User),
+            },
             need => self.auth.check(caller, need),
         }
     }

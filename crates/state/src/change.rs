@@ -32,6 +32,19 @@ impl<'a> Revising<'a> {
         }
     }
 
+    /// Goes on at the next revision, if anything changed at this one: for what one command does in turn.
+    pub(crate) fn step(&mut self, state: &mut State) {
+        if self.has_changes() {
+            state.revision = self.revision;
+            (self.revision, self.next_sub) = (self.revision.next(), 0);
+        }
+    }
+
+    /// Whether anything changed at this revision.
+    pub(crate) fn has_changes(&self) -> bool {
+        self.next_sub > 0
+    }
+
     fn take_sub(&mut self) -> u32 {
         let sub = self.next_sub;
         self.next_sub += 1;

@@ -11,7 +11,7 @@ use crate::State;
 use crate::lease::Lease;
 use crate::znodes::ZnodeSum;
 
-/// Order-independent sum of the hashes of all live keys and leases, and with it what is told of the znodes among
+/// Order-independent sum of the hashes of all live keys, leases and native sessions, and with it what is told of the znodes among
 /// them: both change with exactly the same keys. Only the first is part of the fingerprint.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct LiveSum {
@@ -32,6 +32,14 @@ impl LiveSum {
 
     pub(crate) fn add_lease(&mut self, id: LeaseId, lease: Lease) {
         self.hashes = self.hashes.wrapping_add(hash_lease(id, lease));
+    }
+
+    pub(crate) fn add_session(&mut self, id: LeaseId, memory: &[u8]) {
+        self.hashes = self.hashes.wrapping_add(hash_session(id, memory));
+    }
+
+    pub(crate) fn subtract_session(&mut self, id: LeaseId, memory: &[u8]) {
+        self.hashes = self.hashes.wrapping_sub(hash_session(id, memory));
     }
 
     pub(crate) fn subtract_lease(&mut self, id: LeaseId, lease: Lease) {
@@ -80,6 +88,11 @@ fn hash_lease(id: LeaseId, lease: Lease) -> u128 {
     xxh3_128(&bytes.bytes)
 }
 
+fn hash_session(id: LeaseId, memory: &[u8]) -> u128 {
+    let bytes = Bytes::<25>::new().put(b"s").put(&id.0.to_le_bytes()).put(&xxh3_128(memory).to_le_bytes());
+    xxh3_128(&bytes.bytes)
+}
+
 impl State {
     /// The fingerprint of the state as of [`State::applied`].
     #[must_use]
@@ -105,6 +118,7 @@ impl State {
         let mut sum = LiveSum::default();
         self.keyspace.live_from(&tidelock_model::Key::from_stored(&[])).for_each(|item| sum.add_key(item));
         self.leases.iter().for_each(|(id, lease)| sum.add_lease(id, lease));
+        self.sessions.iter().for_each(|(id, memory)| sum.add_session(id, memory));
         sum
     }
 }

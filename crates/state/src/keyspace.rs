@@ -138,6 +138,11 @@ impl Keyspace {
         self.live.get(key)
     }
 
+    /// The last key before `bound` that exists now.
+    pub(crate) fn live_before(&self, bound: &Key) -> Option<&KeyValue> {
+        self.live.predecessor(bound)
+    }
+
     /// The keys of `range` that exist now, in order.
     pub(crate) fn live_range(&self, range: &KeyRange) -> impl Iterator<Item = &KeyValue> {
         // Counting first is cheaper than comparing every key with the end.

@@ -12,7 +12,7 @@
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
 
-use tidelock_model::{Key, LeaseId, LogIndex};
+use tidelock_model::{Key, KeyRange, LeaseId, LogIndex};
 
 use crate::tree::{Order, Tree};
 
@@ -95,6 +95,18 @@ impl Leases {
     /// The keys a lease owns, ascending.
     pub(crate) fn keys(&self, id: LeaseId) -> impl Iterator<Item = &Key> + '_ {
         self.attachments.iter_from((id, &[])).take_while(move |attached| attached.0 == id).map(|attached| &attached.1)
+    }
+
+    /// How many keys a lease owns.
+    pub(crate) fn owned(&self, id: LeaseId) -> usize {
+        self.attachments.count_range((id, &[]), (LeaseId(id.0.saturating_add(1)), &[]))
+    }
+
+    /// The keys of a range that a lease owns, ascending.
+    pub(crate) fn keys_within<'a>(&'a self, id: LeaseId, range: &KeyRange) -> impl Iterator<Item = &'a Key> + use<'a> {
+        let end = range.end.clone();
+        let attached = self.attachments.iter_from((id, range.start.as_stored()));
+        attached.take_while(move |attached| attached.0 == id && attached.1 < end).map(|attached| &attached.1)
     }
 
     /// Adds a lease, or grants one anew.

@@ -10,7 +10,7 @@
 //!
 //! Where to look: `apply` (what a command does), `txn` (transactions), `keyspace` (versions and how
 //! they are found), `history` (watching and compaction), `lease`, `requests` (exactly once), `read`,
-//! `auth` (who may do what), `znodes` (ZooKeeper's tree), `snapshot`, `digest`; `tree` is the ordered set all of them stand on. Not here: when leases
+//! `auth` (who may do what), `znodes` (ZooKeeper's tree), `native` (locks and their kin), `snapshot`, `digest`; `tree` is the ordered set all of them stand on. Not here: when leases
 //! expire, and anything about a wire protocol.
 
 mod apply;
@@ -23,6 +23,7 @@ mod import;
 mod keyspace;
 mod lease;
 mod load;
+mod native;
 #[cfg(test)]
 mod oracle;
 #[cfg(test)]
@@ -54,6 +55,7 @@ pub use snapshot::{SnapshotHead, SnapshotPage, SnapshotPosition};
 use digest::LiveSum;
 use keyspace::Keyspace;
 use lease::Leases;
+use native::Sessions;
 use requests::Requests;
 
 /// Everything the replicas agree on, as of one log index.
@@ -72,6 +74,8 @@ pub struct State {
     keyspace: Keyspace,
     leases: Leases,
     requests: Requests,
+    /// Native sessions, beside their leases.
+    sessions: Sessions,
     /// Sum over what lives, kept up with every change.
     live_sum: LiveSum,
 }
@@ -91,6 +95,7 @@ impl State {
             keyspace: Keyspace::new(),
             leases: Leases::new(),
             requests: Requests::new(),
+            sessions: Sessions::new(),
             live_sum: LiveSum::default(),
         }
     }

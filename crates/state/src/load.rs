@@ -7,6 +7,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
+use tidelock_model::limits::COMMAND_BYTES_MAX;
 use tidelock_model::{
     Alarms, Auth, DecodeError, KeyValue, LeaseId, LogIndex, LogTime, Members, Reader, Revision, Wire,
 };
@@ -90,6 +91,15 @@ impl StateLoader {
         if version >= 3 {
             state.auth = Arc::new(Auth::decode(&mut input)?);
         }
+        if version >= 4 {
+            for _ in 0..input.count("the number of sessions", usize::MAX)? {
+                let id = LeaseId::decode(&mut input)?;
+                if !state.has_lease(id) {
+                    return Err(LoadError::Inconsistent { what: "a session without a lease" });
+                }
+                state.sessions.load(id, input.short_bytes(COMMAND_BYTES_MAX)?)?;
+            }
+        }
         input.finish()?;
         if state.compacted > state.revision || state.revision < Revision::FIRST {
             return Err(LoadError::Inconsistent { what: "its revisions" });
@@ -164,6 +174,7 @@ impl StateLoader {
         state.keyspace.loaded_from(state.compacted);
         let leases: Vec<_> = state.leases.iter().collect();
         leases.into_iter().for_each(|(id, lease)| state.live_sum.add_lease(id, lease));
+        state.sessions.iter().for_each(|(id, memory)| state.live_sum.add_session(id, memory));
         if state.keys() != keys {
             return Err(LoadError::Inconsistent { what: "the number of keys" });
         }
@@ -235,7 +246,7 @@ mod tests {
         let pages = pages(&machine.state, &head, usize::MAX);
         assert_eq!(pages, [[2, 0x10, b'k', 2, 0, 1, 2, 0, 1, b'v']]);
         let digest = machine.state.digest().to_le_bytes();
-        let mut expected = vec![3, 1, 2, 0, 10];
+        let mut expected = vec![4, 1, 2, 0, 10];
         expected.extend_from_slice(&digest);
         // One key; no members, none removed; no leases; one origin: node, boot, no other boot, highest,
         // last heard, and 2048 bytes of window with number 1 in it; no remembered requests.
@@ -248,8 +259,11 @@ mod tests {
         let without_auth = expected.len();
         expected.extend_from_slice(&[0, 1]);
         expected.extend_from_slice(&[0; 32 + 2]);
+        // No native sessions: what version 4 added.
+        let without_sessions = expected.len();
+        expected.push(0);
         assert_eq!(head.bytes, expected);
-        for (version, length) in [(2, without_auth), (1, without_auth - 1)] {
+        for (version, length) in [(3, without_sessions), (2, without_auth), (1, without_auth - 1)] {
             expected.truncate(length);
             expected[0] = version;
             let mut older: SnapshotHead = head.clone();

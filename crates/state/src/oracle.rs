@@ -87,8 +87,8 @@ impl Oracle {
                 let meant = leases.iter().filter(|expiry| is_meant(&expiry.id, expiry.granted_at));
                 self.end(&meant.map(|expiry| expiry.id).collect::<Vec<_>>());
             }
-            // Users and roles have an oracle of their own, in `auth`; so have znodes, in `znodes`.
-            Command::PublishMember(_) | Command::Auth(_) | Command::Znode(_) => {}
+            // Users and roles have an oracle of their own, in `auth`; so have znodes, in `znodes`, and `native`.
+            Command::PublishMember(_) | Command::Auth(_) | Command::Znode(_) | Command::Native(_) => {}
         }
         Ok(Answer::Done)
     }
@@ -187,6 +187,7 @@ impl Oracle {
                 CompareTarget::Created(n) => (meta.created.0 as i64).cmp(n),
                 CompareTarget::Modified(n) => (meta.modified.0 as i64).cmp(n),
                 CompareTarget::Lease(n) => meta.lease.0.cmp(n),
+                CompareTarget::Admits(_) => return false,
                 CompareTarget::Value(value) => match item {
                     Some(item) => item.record.value().cmp(value),
                     None => return false,

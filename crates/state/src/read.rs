@@ -55,6 +55,7 @@ impl State {
             Query::Auth(_) => QueryAnswer::Auth { revision, auth: Arc::clone(&self.auth) },
             Query::Znodes(query) => QueryAnswer::Znodes { revision, found: self.read_znodes(query) },
             Query::History(query) => QueryAnswer::History { revision, history: self.read_history(query) },
+            Query::Native(query) => QueryAnswer::Native { revision, found: self.read_native(query) },
             Query::Alarms => QueryAnswer::Alarms { revision, alarms: self.alarms.iter().collect() },
         })
     }

@@ -6,22 +6,23 @@
 //! [`SnapshotHead::keep_from`]. `load` puts both together again.
 //!
 //! ```text
-//! head = version:1 (currently 3)  applied  revision  compacted  clock  digest:16  keys  members
+//! head = version:1 (currently 4)  applied  revision  compacted  clock  digest:16  keys  members
 //!        leases:count (id ttl granted_at)*  requests  alarms (since version 2)  auth (since version 3)
+//!        native sessions:count (id memory)* (since version 4)
 //! page = (key record)*      ascending by key and position
 //! ```
 //!
 //! Versions that nobody could read at the head, but that sweeping has not come to yet, are left out:
 //! history before the compacted revision is not kept, and without it they would never be swept.
 
-use tidelock_model::{Key, KeyValue, LeaseId, LogIndex, Revision, Wire, put_varint};
+use tidelock_model::{Key, KeyValue, LeaseId, LogIndex, Revision, Wire, put_bytes, put_varint};
 
 use crate::State;
 use crate::keyspace::{POSITION_END, Position};
 use crate::lease::FIRST_LEASE;
 
 /// First byte of a head.
-pub(crate) const HEAD_VERSION: u8 = 3;
+pub(crate) const HEAD_VERSION: u8 = 4;
 
 /// About what an encoded lease takes: ten bytes of id, and two small numbers.
 const LEASE_BYTES: usize = 17;
@@ -119,6 +120,11 @@ impl State {
         }
         self.alarms.encode(out);
         self.auth.encode(out);
+        put_varint(out, self.sessions.len() as u64);
+        for (id, memory) in self.sessions.iter() {
+            id.encode(out);
+            put_bytes(out, memory);
+        }
         let index = LogIndex(self.applied.0 + ahead);
         let (revision, keep_from) = (self.revision, self.compacted);
         SnapshotHead { index, revision, keep_from, bytes, leases, leases_at: self.applied }

@@ -122,6 +122,9 @@ impl State {
     /// Whether a condition holds for every key in its range. A range without keys compares like one
     /// key that does not exist: its numbers are zero, and its value is unequal even to "unequal".
     fn holds(&self, compare: &Compare) -> bool {
+        if let CompareTarget::Admits(token) = compare.target {
+            return self.admits(&compare.range, token);
+        }
         if let Some(key) = compare.range.as_single() {
             return holds_for(compare, self.keyspace.get(key));
         }
@@ -143,7 +146,13 @@ impl State {
             Op::Range(range) => OpAnswer::Range(self.answer_range(&range)),
             Op::Txn(txn) => {
                 let succeeded = taken.next().expect("every transaction on the path was decided");
-                let Txn { success, failure, .. } = *txn;
+                let Txn { compares, success, failure } = *txn;
+                // A token that was let through is remembered with what it did (K4).
+                for compare in compares.iter().filter(|_| succeeded) {
+                    if let (CompareTarget::Admits(token), Some(fence)) = (&compare.target, compare.range.as_single()) {
+                        self.raise_fence(revising, fence, *token);
+                    }
+                }
                 let ops = if succeeded { success } else { failure };
                 let answers = ops.into_iter().map(|op| self.carry_out(op, &mut *taken, revising)).collect();
                 OpAnswer::Txn { succeeded, answers }
@@ -202,6 +211,8 @@ fn holds_for(compare: &Compare, item: Option<&KeyValue>) -> bool {
         CompareTarget::Modified(n) if meta.is_none() && tidelock_model::planted!(AbsentKeyMatches) => (*n, *n),
         CompareTarget::Modified(n) => (meta.map_or(0, |meta| meta.modified.0 as i64), *n),
         CompareTarget::Lease(n) => (meta.map_or(0, |meta| meta.lease.0), *n),
+        // Judged before, by the fence.
+        CompareTarget::Admits(_) => return false,
         CompareTarget::Value(expected) => {
             return item.is_some_and(|item| relates(compare.result, item.record.value(), expected));
         }

@@ -1,0 +1,215 @@
+//! Where native records lie: in [`Space::Lock`], all that belongs to one name beside each other.
+//!
+//! ```text
+//! kind name 00                     what there is one of: the head. A lock and an election have none.
+//! kind name 00 00                  what changes often and nobody watches: the tally.
+//! kind name 00 number              a member, named by the revision it came at; owned by its session.
+//! kind name 00 version number      a member of an Rcu: the first one reads the oldest version.
+//! ```
+//!
+//! A number is its length and then its bytes, the greatest first, so that numbers sort as they count and small ones
+//! are short. A member of a queue with a short name fits into the key's handle.
+
+use crate::native::{Kind, Name};
+use crate::{Key, KeyRange, LeaseId, Space};
+
+/// What a key is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Slot {
+    /// What there is one of.
+    Head,
+    /// Figures that change often.
+    Tally,
+    /// Something that a session holds.
+    Member {
+        /// Its number.
+        number: u64,
+        /// The version it reads; zero for all but members of an Rcu.
+        version: u64,
+    },
+}
+
+fn stem(kind: Kind, name: &str, room: usize) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(name.len() + 3 + room);
+    bytes.push(Space::Lock as u8);
+    bytes.push(kind as u8);
+    bytes.extend_from_slice(name.as_bytes());
+    bytes
+}
+
+fn put_number(out: &mut Vec<u8>, number: u64) {
+    let bytes = number.to_be_bytes();
+    let used = 8 - number.leading_zeros() as usize / 8;
+    // At most eight.
+    out.push(used as u8);
+    out.extend_from_slice(&bytes[8 - used..]);
+}
+
+/// Takes a number off the front; only its shortest form is one.
+fn take_number(bytes: &mut &[u8]) -> Option<u64> {
+    let (length, rest) = bytes.split_first()?;
+    let (digits, rest) = rest.split_at_checked(usize::from(*length))?;
+    if *length > 8 || digits.first() == Some(&0) {
+        return None;
+    }
+    *bytes = rest;
+    Some(digits.iter().fold(0, |number, digit| number << 8 | u64::from(*digit)))
+}
+
+/// The key of a name's head.
+#[must_use]
+pub fn head(kind: Kind, name: &Name) -> Key {
+    let mut bytes = stem(kind, name.as_str(), 0);
+    bytes.push(0);
+    Key::from_stored(&bytes)
+}
+
+/// The key of a name's tally.
+#[must_use]
+pub fn tally(kind: Kind, name: &Name) -> Key {
+    let mut bytes = stem(kind, name.as_str(), 1);
+    bytes.extend_from_slice(&[0, 0]);
+    Key::from_stored(&bytes)
+}
+
+/// The key of a member.
+#[must_use]
+pub fn member(kind: Kind, name: &Name, number: u64) -> Key {
+    let mut bytes = stem(kind, name.as_str(), 9);
+    bytes.push(0);
+    put_number(&mut bytes, number);
+    Key::from_stored(&bytes)
+}
+
+/// The key of a member of an Rcu.
+#[must_use]
+pub fn reader(name: &Name, version: u64, number: u64) -> Key {
+    let mut bytes = stem(Kind::Rcu, name.as_str(), 18);
+    bytes.push(0);
+    put_number(&mut bytes, version);
+    put_number(&mut bytes, number);
+    Key::from_stored(&bytes)
+}
+
+/// All members of a name, in order.
+#[must_use]
+pub fn members(kind: Kind, name: &Name) -> KeyRange {
+    let mut start = stem(kind, name.as_str(), 2);
+    let mut end = start.clone();
+    start.extend_from_slice(&[0, 1]);
+    end.push(1);
+    KeyRange { start: Key::from_stored(&start), end: Key::from_stored(&end) }
+}
+
+/// All that belongs to a name: what to watch.
+#[must_use]
+pub fn all(kind: Kind, name: &Name) -> KeyRange {
+    KeyRange { start: head(kind, name), end: members(kind, name).end }
+}
+
+/// All keys of names of that kind that begin with `prefix`.
+#[must_use]
+pub fn names(kind: Kind, prefix: &str) -> KeyRange {
+    KeyRange::prefix(Space::Lock, &stem(kind, prefix, 0)[1..])
+}
+
+/// What a key is: nothing if it is not one of these.
+#[must_use]
+pub fn parse(key: &Key) -> Option<(Kind, Name, Slot)> {
+    let (kind, name, slot) = parse_borrowed(key)?;
+    Some((kind, Name::new(name).ok()?, slot))
+}
+
+/// The same without a copy of the name.
+#[must_use]
+pub fn parse_borrowed(key: &Key) -> Option<(Kind, &str, Slot)> {
+    if key.space_byte() != Some(Space::Lock as u8) {
+        return None;
+    }
+    let (kind, rest) = key.name().split_first()?;
+    let kind = Kind::from_byte(*kind)?;
+    let end = rest.iter().position(|byte| *byte == 0)?;
+    let (name, mut rest) = (std::str::from_utf8(&rest[..end]).ok()?, &rest[end + 1..]);
+    let slot = match rest {
+        [] => Slot::Head,
+        [0] => Slot::Tally,
+        _ => {
+            let version = if kind == Kind::Rcu { take_number(&mut rest)? } else { 0 };
+            let number = take_number(&mut rest)?;
+            (rest.is_empty()).then_some(Slot::Member { number, version })?
+        }
+    };
+    Some((kind, name, slot))
+}
+
+/// The first byte of every native session's id: far from what etcd's clients draw, and not that of ZooKeeper's.
+pub const SESSION_TOP: i64 = 2 << 56;
+
+/// Whether a lease can be a native session.
+#[must_use]
+pub fn is_session(id: LeaseId) -> bool {
+    id.0 >> 56 == SESSION_TOP >> 56
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn name(text: &str) -> Name {
+        Name::new(text).unwrap()
+    }
+
+    /// Queues are granted in the order of their keys (K5): numbers must sort as they count.
+    #[test]
+    fn k5_members_sort_by_number() {
+        let numbers = [1, 2, 255, 256, 65_535, 65_536, u64::from(u32::MAX), 1 << 40, u64::MAX];
+        let keys: Vec<Key> = numbers.iter().map(|number| member(Kind::Lock, &name("a"), *number)).collect();
+        assert!(keys.is_sorted());
+        let range = members(Kind::Lock, &name("a"));
+        assert!(keys.iter().all(|key| range.contains(key)));
+        for other in [head(Kind::Lock, &name("a")), tally(Kind::Lock, &name("a")), member(Kind::Lock, &name("ab"), 1)] {
+            assert!(!range.contains(&other), "{other:?}");
+        }
+        assert!(!range.contains(&member(Kind::Lock, &name("a\u{1}"), 1)));
+    }
+
+    proptest! {
+        /// Who is told of a change must find in the key what the writer put there.
+        #[test]
+        fn a_key_says_what_it_was_made_of(text in "[^\0]{1,40}", number: u64, version: u64, kind in 0..Kind::ALL.len()) {
+            let (kind, name) = (Kind::ALL[kind], name(&text));
+            prop_assert_eq!(parse(&head(kind, &name)), Some((kind, name.clone(), Slot::Head)));
+            prop_assert_eq!(parse(&tally(kind, &name)), Some((kind, name.clone(), Slot::Tally)));
+            if kind != Kind::Rcu {
+                let slot = Slot::Member { number: number.max(1), version: 0 };
+                prop_assert_eq!(parse(&member(kind, &name, number.max(1))), Some((kind, name.clone(), slot)));
+            }
+            let (version, number) = (version.max(1), number.max(1));
+            let slot = Slot::Member { number, version };
+            prop_assert_eq!(parse(&reader(&name, version, number)), Some((Kind::Rcu, name, slot)));
+        }
+
+        /// Whatever bytes a key has, it is either one of ours, in its only spelling, or none.
+        #[test]
+        fn any_bytes_are_a_key_or_none(mut bytes in proptest::collection::vec(0u8..4, 0..12), kind in 0..Kind::ALL.len()) {
+            bytes.splice(0..0, [Space::Lock as u8, Kind::ALL[kind] as u8, b'n']);
+            let key = Key::from_stored(&bytes);
+            if let Some((kind, name, slot)) = parse(&key) {
+                let again = match slot {
+                    Slot::Head => head(kind, &name),
+                    Slot::Tally => tally(kind, &name),
+                    Slot::Member { number, version } if kind == Kind::Rcu => reader(&name, version, number),
+                    Slot::Member { number, .. } => member(kind, &name, number),
+                };
+                prop_assert_eq!(again, key);
+            }
+        }
+    }
+
+    /// A million sessions with a lock each: the key of a place must not cost an allocation.
+    #[test]
+    fn the_place_of_a_short_name_fits_the_handle() {
+        assert!(member(Kind::Lock, &name("lock-1234567"), 1 << 31).as_stored().len() <= 22);
+    }
+}

@@ -1,0 +1,384 @@
+//! Queues: locks, elections and semaphores.
+//!
+//! A place is a key `kind name number`, whose number is the revision it was taken at, and whose owner is a session.
+//! Granted places are the first ones of their queue, so who is next is found beside the place that went: nothing is
+//! counted, nothing else is read, however many wait. A semaphore has a head that knows what is left and where the
+//! granted places end, since there it is not the neighbour who tells.
+//!
+//! The token of a grant is the revision it was made at. When one release lets several in, the second and later ones
+//! get a revision each, so that a token has one holder (K2) and tokens ascend along the queue (K1).
+
+use tidelock_model::limits::{NATIVE_PERMITS_MAX, NATIVE_QUEUE_MAX};
+use tidelock_model::native_keys::{self as keys, Slot};
+use tidelock_model::native_records::{Place, Semaphore, Stored};
+use tidelock_model::{Data, Key, KeyValue, Kind, LeaseId, Mode, Name, NativeAnswer, NativeError, Wait};
+
+use super::sessions::{check_ttl, ttl_s};
+use crate::State;
+use crate::apply::Effects;
+use crate::change::Revising;
+
+/// A place with where it is.
+#[derive(Clone, Debug)]
+pub(super) struct Queued {
+    pub(super) key: Key,
+    pub(super) number: u64,
+    pub(super) session: LeaseId,
+    pub(super) place: Place,
+}
+
+impl Queued {
+    pub(super) fn read(item: &KeyValue) -> Option<Queued> {
+        let (place, session) = Place::of(&item.record)?;
+        let Slot::Member { number, .. } = keys::parse_borrowed(&item.key)?.2 else { return None };
+        Some(Queued { key: item.key.clone(), number, session, place })
+    }
+}
+
+impl State {
+    #[expect(clippy::too_many_arguments, reason = "the fields of one request")]
+    pub(super) fn acquire(
+        &mut self,
+        at: &mut Revising<'_>,
+        session: LeaseId,
+        name: &Name,
+        mode: Mode,
+        permits: u32,
+        wait: Wait,
+        data: Data,
+    ) -> Result<NativeAnswer, NativeError> {
+        let Mode::Permits(weight) = mode else {
+            return self.enqueue(at, session, Kind::Lock, name, mode, wait, data);
+        };
+        let semaphore = self.semaphore_for(name, permits)?;
+        if weight == 0 || weight > semaphore.permits {
+            return Err(NativeError::BadWeight { permits: u64::from(semaphore.permits) });
+        }
+        let answer = self.enqueue(at, session, Kind::Semaphore, name, mode, wait, data)?;
+        if let NativeAnswer::Place { place, token, .. } = answer {
+            let head = match token {
+                0 => semaphore,
+                _ => Semaphore { used: semaphore.used + u64::from(weight), granted_to: place, ..semaphore },
+            };
+            self.put_semaphore(at, name, head);
+        }
+        Ok(answer)
+    }
+
+    pub(super) fn campaign(
+        &mut self,
+        at: &mut Revising<'_>,
+        session: LeaseId,
+        name: &Name,
+        wait: Wait,
+        data: Data,
+    ) -> Result<NativeAnswer, NativeError> {
+        self.enqueue(at, session, Kind::Election, name, Mode::Exclusive, wait, data)
+    }
+
+    #[expect(clippy::too_many_arguments, reason = "the fields of one request")]
+    fn enqueue(
+        &mut self,
+        at: &mut Revising<'_>,
+        session: LeaseId,
+        kind: Kind,
+        name: &Name,
+        mode: Mode,
+        wait: Wait,
+        data: Data,
+    ) -> Result<NativeAnswer, NativeError> {
+        self.check_holdings(session)?;
+        let ahead = self.member_count(kind, name);
+        let is_free = self.is_free(kind, name, mode);
+        match wait {
+            Wait::Try if !is_free => return Err(NativeError::Busy { token: self.first_token(kind, name) }),
+            Wait::Queue(most) if !is_free && most > 0 && ahead >= u64::from(most) => {
+                return Err(NativeError::QueueFull { waiting: ahead });
+            }
+            _ if ahead >= NATIVE_QUEUE_MAX as u64 => return Err(NativeError::QueueFull { waiting: ahead }),
+            _ => {}
+        }
+        let place = at.revision().0;
+        let token = if is_free { place } else { 0 };
+        let value = Place { mode, token, moved_from: 0, data }.write();
+        self.put_owned(at, keys::member(kind, name, place), value, session);
+        Ok(NativeAnswer::Place { place, token, ahead })
+    }
+
+    /// Whether a new last place would be granted at once.
+    fn is_free(&self, kind: Kind, name: &Name, mode: Mode) -> bool {
+        let last = self.last_before(kind, name, &keys::members(kind, name).end);
+        if let Mode::Permits(weight) = mode {
+            // Without a head there is nobody yet, and the weight was looked at.
+            let Some(head) = self.semaphore(name) else { return true };
+            let nobody_waits = last.is_none_or(|last| last.number <= head.granted_to);
+            return nobody_waits && fits(&head, weight);
+        }
+        last.is_none_or(|last| last.place.is_granted() && last.place.mode == Mode::Shared && mode == Mode::Shared)
+    }
+
+    fn first_token(&self, kind: Kind, name: &Name) -> u64 {
+        self.places(kind, name).next().map_or(0, |first| first.place.token)
+    }
+
+    pub(super) fn places(&self, kind: Kind, name: &Name) -> impl Iterator<Item = Queued> + '_ {
+        let range = keys::members(kind, name);
+        self.keyspace.live_from(&range.start).take_while(move |item| item.key < range.end).filter_map(Queued::read)
+    }
+
+    fn last_before(&self, kind: Kind, name: &Name, bound: &Key) -> Option<Queued> {
+        let range = keys::members(kind, name);
+        self.keyspace.live_before(bound).filter(|item| range.contains(&item.key)).and_then(Queued::read)
+    }
+
+    /// A session's places in one queue: mostly one, however many others there are.
+    fn own_places(&self, session: LeaseId, kind: Kind, name: &Name) -> impl Iterator<Item = Queued> + '_ {
+        let keys = self.leases.keys_within(session, &keys::members(kind, name));
+        keys.filter_map(|key| Queued::read(self.keyspace.get(key)?))
+    }
+
+    /// What this session holds under a token.
+    fn held(&self, session: LeaseId, kind: Kind, name: &Name, token: u64) -> Result<Queued, NativeError> {
+        if !kind.is_queue() {
+            return Err(NativeError::WrongKind);
+        }
+        let held = self.own_places(session, kind, name).find(|own| own.place.token == token && token != 0);
+        if let Some(held) = held {
+            return Ok(held);
+        }
+        let is_anothers = token != 0 && self.first_token(kind, name) == token;
+        Err(if is_anothers { NativeError::NotHolder { token } } else { NativeError::StaleToken { token } })
+    }
+
+    pub(super) fn release(
+        &mut self,
+        at: &mut Revising<'_>,
+        session: LeaseId,
+        kind: Kind,
+        name: &Name,
+        token: u64,
+    ) -> Result<NativeAnswer, NativeError> {
+        let held = self.held(session, kind, name, token)?;
+        self.delete_key(at, &held.key);
+        self.settle_queue(at, kind, name, &[held]);
+        Ok(NativeAnswer::Left { token })
+    }
+
+    /// The successor takes over the leader's own place, so that it is before all who wait, and leaves the one it had.
+    pub(super) fn resign(
+        &mut self,
+        at: &mut Revising<'_>,
+        session: LeaseId,
+        name: &Name,
+        token: u64,
+        successor: LeaseId,
+    ) -> Result<NativeAnswer, NativeError> {
+        let leader = self.held(session, Kind::Election, name, token)?;
+        let next = self.own_places(successor, Kind::Election, name).find(|next| !next.place.is_granted());
+        let next = next.ok_or(NativeError::NoSuccessor)?;
+        self.delete_key(at, &next.key);
+        let place = Place { token: at.revision().0, moved_from: next.number, ..next.place };
+        self.put_owned(at, leader.key, place.write(), successor);
+        Ok(NativeAnswer::Left { token })
+    }
+
+    /// Others that want to share are let in, too.
+    pub(super) fn downgrade(
+        &mut self,
+        at: &mut Revising<'_>,
+        session: LeaseId,
+        name: &Name,
+        token: u64,
+    ) -> Result<NativeAnswer, NativeError> {
+        let held = self.held(session, Kind::Lock, name, token)?;
+        if held.place.mode == Mode::Shared {
+            return Ok(NativeAnswer::Done);
+        }
+        let place = Place { mode: Mode::Shared, ..held.place };
+        self.put_owned(at, held.key.clone(), place.write(), session);
+        let grants = self.grantable_from(Kind::Lock, name, &held.key.successor());
+        self.grant_in_turn(at, Kind::Lock, name, grants);
+        Ok(NativeAnswer::Done)
+    }
+
+    pub(super) fn proclaim(
+        &mut self,
+        at: &mut Revising<'_>,
+        session: LeaseId,
+        name: &Name,
+        token: u64,
+        data: Data,
+    ) -> Result<NativeAnswer, NativeError> {
+        let held = self.held(session, Kind::Election, name, token)?;
+        let place = Place { data, ..held.place };
+        self.put_owned(at, held.key, place.write(), session);
+        Ok(NativeAnswer::Done)
+    }
+
+    pub(super) fn renew_held(
+        &mut self,
+        session: LeaseId,
+        kind: Kind,
+        name: &Name,
+        token: u64,
+        ttl_ms: u32,
+        effects: &mut Effects,
+    ) -> Result<NativeAnswer, NativeError> {
+        if ttl_ms != 0 {
+            check_ttl(ttl_ms)?;
+        }
+        self.held(session, kind, name, token)?;
+        let before = self.lease(session).ok_or(NativeError::UnknownSession)?.ttl_s;
+        self.renew_lease_for(session, if ttl_ms == 0 { before } else { ttl_s(ttl_ms) }, effects);
+        Ok(NativeAnswer::Done)
+    }
+
+    pub(super) fn resize(
+        &mut self,
+        at: &mut Revising<'_>,
+        name: &Name,
+        permits: u32,
+    ) -> Result<NativeAnswer, NativeError> {
+        check_permits(permits)?;
+        let before = self.semaphore(name).unwrap_or(Semaphore { permits: 0, used: 0, granted_to: 0 });
+        if before.permits != permits {
+            self.put_semaphore(at, name, Semaphore { permits, ..before });
+            let grants = self.grantable_permits(name);
+            self.grant_in_turn(at, Kind::Semaphore, name, grants);
+        }
+        Ok(NativeAnswer::Done)
+    }
+
+    pub(super) fn semaphore(&self, name: &Name) -> Option<Semaphore> {
+        match self.stored(&keys::head(Kind::Semaphore, name)) {
+            Some(Stored::Semaphore(semaphore)) => Some(semaphore),
+            _ => None,
+        }
+    }
+
+    /// The semaphore as it is, or as the request makes it; who names another number of permits is told.
+    fn semaphore_for(&self, name: &Name, permits: u32) -> Result<Semaphore, NativeError> {
+        match self.semaphore(name) {
+            Some(head) if permits != 0 && permits != head.permits => {
+                Err(NativeError::Differs { made: u64::from(head.permits) })
+            }
+            Some(head) => Ok(head),
+            None if permits == 0 => Err(NativeError::NotFound),
+            None => {
+                check_permits(permits)?;
+                Ok(Semaphore { permits, used: 0, granted_to: 0 })
+            }
+        }
+    }
+
+    fn put_semaphore(&mut self, at: &mut Revising<'_>, name: &Name, semaphore: Semaphore) {
+        if self.semaphore(name) != Some(semaphore) {
+            self.put_stored(at, keys::head(Kind::Semaphore, name), &Stored::Semaphore(semaphore));
+        }
+    }
+
+    /// Lets in who may be, once places are gone. More than the first at revisions of their own.
+    pub(super) fn settle_queue(&mut self, at: &mut Revising<'_>, kind: Kind, name: &Name, gone: &[Queued]) {
+        let grants = self.grantable_after(at, kind, name, gone);
+        self.grant_in_turn(at, kind, name, grants);
+    }
+
+    /// Who may be let in once these places are gone; what a semaphore has left is noted on the way.
+    pub(super) fn grantable_after(
+        &mut self,
+        at: &mut Revising<'_>,
+        kind: Kind,
+        name: &Name,
+        gone: &[Queued],
+    ) -> Vec<Queued> {
+        if kind == Kind::Semaphore {
+            let weight = |gone: &Queued| match gone.place.mode {
+                Mode::Permits(weight) if gone.place.is_granted() => u64::from(weight),
+                _ => 0,
+            };
+            let Some(head) = self.semaphore(name) else { return Vec::new() };
+            let used = head.used.saturating_sub(gone.iter().map(weight).sum());
+            self.put_semaphore(at, name, Semaphore { used, ..head });
+            return self.grantable_permits(name);
+        }
+        // Only one place can be the end of the granted ones, so at most one of these finds anybody.
+        let mut found = gone.iter().map(|gone| self.grantable_from(kind, name, &gone.key));
+        found.find(|found| !found.is_empty()).unwrap_or_default()
+    }
+
+    /// Who may be let in from `bound` on, if that is where the granted places end.
+    fn grantable_from(&self, kind: Kind, name: &Name, bound: &Key) -> Vec<Queued> {
+        let before = self.last_before(kind, name, bound);
+        let shared_only = match &before {
+            None => false,
+            Some(before) if before.place.is_granted() && before.place.mode == Mode::Shared => true,
+            Some(_) => return Vec::new(),
+        };
+        let range = super::from(&keys::members(kind, name), bound.clone());
+        let waiting = self.keyspace.live_from(&range.start).take_while(|item| item.key < range.end);
+        let mut grants: Vec<Queued> = Vec::new();
+        for next in waiting.filter_map(Queued::read) {
+            if next.place.is_granted() {
+                break;
+            }
+            match next.place.mode {
+                Mode::Shared => grants.push(next),
+                _ if grants.is_empty() && !shared_only => {
+                    grants.push(next);
+                    break;
+                }
+                _ => break,
+            }
+        }
+        grants
+    }
+
+    fn grantable_permits(&self, name: &Name) -> Vec<Queued> {
+        let Some(mut head) = self.semaphore(name) else { return Vec::new() };
+        let range = keys::members(Kind::Semaphore, name);
+        let range = super::from(&range, keys::member(Kind::Semaphore, name, head.granted_to).successor());
+        let waiting = self.keyspace.live_from(&range.start).take_while(|item| item.key < range.end);
+        let mut grants = Vec::new();
+        for next in waiting.filter_map(Queued::read) {
+            let Mode::Permits(weight) = next.place.mode else { break };
+            if !fits(&head, weight) {
+                break;
+            }
+            head.used += u64::from(weight);
+            grants.push(next);
+        }
+        grants
+    }
+
+    /// The first at this revision, each other at one of its own.
+    pub(super) fn grant_in_turn(&mut self, at: &mut Revising<'_>, kind: Kind, name: &Name, grants: Vec<Queued>) {
+        for (turn, grant) in grants.into_iter().enumerate() {
+            if turn > 0 {
+                at.step(self);
+            }
+            self.grant(at, kind, name, grant);
+        }
+    }
+
+    /// Lets one in that may be.
+    pub(super) fn grant(&mut self, at: &mut Revising<'_>, kind: Kind, name: &Name, grant: Queued) {
+        let token = at.revision().0;
+        let before = self.last_before(kind, name, &grant.key);
+        debug_assert!(!grant.place.is_granted(), "a place is granted once (K2)");
+        debug_assert!(before.is_none_or(|before| (1..token).contains(&before.place.token)), "in order (K1, K5)");
+        if let (Mode::Permits(weight), Some(head)) = (grant.place.mode, self.semaphore(name)) {
+            let used = head.used + u64::from(weight);
+            self.put_semaphore(at, name, Semaphore { used, granted_to: grant.number, ..head });
+        }
+        self.put_owned(at, grant.key, Place { token, ..grant.place }.write(), grant.session);
+    }
+}
+
+/// Whether a weight can be had. Who asked for more than there is by now gets all there is, once nobody else has any.
+fn fits(head: &Semaphore, weight: u32) -> bool {
+    head.used + u64::from(weight.min(head.permits)) <= u64::from(head.permits)
+}
+
+fn check_permits(permits: u32) -> Result<(), NativeError> {
+    if (1..=NATIVE_PERMITS_MAX).contains(&permits) { Ok(()) } else { Err(NativeError::BadCount) }
+}

@@ -1,0 +1,112 @@
+//! What is told about native primitives: one thing with its queue, names, sessions and what they hold. In pages.
+
+use tidelock_model::limits::NATIVE_LIST_MAX;
+use tidelock_model::native_keys::{self as keys, Slot};
+use tidelock_model::native_records::{Place, Stored};
+use tidelock_model::{
+    Holding, Key, KeyValue, Kind, LeaseId, MemberFound, Name, NameFound, NativeFound, NativeQuery, NativeSession,
+    ObjectFound,
+};
+
+use crate::State;
+
+fn bounded(limit: u32) -> usize {
+    limit.min(NATIVE_LIST_MAX) as usize
+}
+
+impl State {
+    pub(crate) fn read_native(&self, query: &NativeQuery) -> NativeFound {
+        match query {
+            NativeQuery::Describe { kind, name, skip, limit } => {
+                NativeFound::Object(self.describe(*kind, name, *skip, bounded(*limit)))
+            }
+            NativeQuery::Member { kind, name, place } => {
+                let item = self.keyspace.get(&keys::member(*kind, name, *place));
+                NativeFound::Member(item.and_then(|item| member_found(*kind, item)))
+            }
+            NativeQuery::Names { kind, prefix, after, limit } => {
+                let (names, more) = self.names(*kind, prefix, after.as_ref(), bounded(*limit));
+                NativeFound::Names { names, more }
+            }
+            NativeQuery::Sessions { after, limit, holdings } => {
+                let mut room = bounded(*holdings);
+                let ids = self.sessions.after(*after).take(bounded(*limit));
+                let sessions = ids.filter_map(|id| {
+                    let session = self.describe_session(id, 0, room)?;
+                    room -= session.holdings.len();
+                    Some(session)
+                });
+                NativeFound::Sessions(sessions.collect())
+            }
+            NativeQuery::Session { session, skip, holdings } => {
+                NativeFound::Sessions(self.describe_session(*session, *skip, bounded(*holdings)).into_iter().collect())
+            }
+        }
+    }
+
+    fn describe(&self, kind: Kind, name: &Name, skip: u64, limit: usize) -> ObjectFound {
+        let head = self.keyspace.get(&keys::head(kind, name));
+        let range = keys::members(kind, name);
+        let members = self.keyspace.live_range(&range).filter_map(|item| member_found(kind, item));
+        let skip = usize::try_from(skip).unwrap_or(usize::MAX);
+        ObjectFound {
+            head: head.and_then(|head| Stored::read(head.record.value())),
+            created: head.map_or(0, |head| head.record.meta().created.0),
+            tally: self.stored(&keys::tally(kind, name)),
+            root: (kind == Kind::Phaser).then(|| Some(self.line(name).ok()?.root().clone())).flatten(),
+            members: members.skip(skip).take(limit).collect(),
+            count: self.member_count(kind, name),
+        }
+    }
+
+    fn names(&self, kind: Kind, prefix: &str, after: Option<&Name>, limit: usize) -> (Vec<NameFound>, bool) {
+        let range = keys::names(kind, prefix);
+        let mut next =
+            after.map_or(range.start.clone(), |after| keys::members(kind, after).end.max(range.start.clone()));
+        let mut found: Vec<NameFound> = Vec::new();
+        // One step for each name, however many members it has.
+        while let Some(item) = self.keyspace.live_from(&next).next().filter(|item| item.key < range.end) {
+            let Some((_, name, _)) = keys::parse(&item.key) else {
+                next = item.key.successor();
+                continue;
+            };
+            if found.len() >= limit {
+                return (found, true);
+            }
+            next = keys::members(kind, &name).end;
+            found.push(NameFound { members: self.member_count(kind, &name), name });
+        }
+        (found, false)
+    }
+
+    fn describe_session(&self, session: LeaseId, skip: u64, limit: usize) -> Option<NativeSession> {
+        let (memory, lease) = (self.sessions.get(session)?, self.lease(session)?);
+        let skip = usize::try_from(skip).unwrap_or(usize::MAX);
+        let holdings = self.lease_keys(session).filter_map(|key| self.holding(key)).skip(skip).take(limit);
+        Some(NativeSession {
+            session,
+            ttl_s: lease.ttl_s,
+            owner: memory.owner,
+            acknowledged: memory.acknowledged,
+            holdings: holdings.collect(),
+            count: self.leases.owned(session) as u64,
+        })
+    }
+
+    fn holding(&self, key: &Key) -> Option<Holding> {
+        let (kind, name, Slot::Member { number: place, .. }) = keys::parse(key)? else { return None };
+        let token = self.keyspace.get(key).and_then(|item| Place::of(&item.record)).map_or(0, |(place, _)| place.token);
+        Some(Holding { kind, name, place, token: if kind.is_queue() { token } else { 0 } })
+    }
+}
+
+fn member_found(kind: Kind, item: &KeyValue) -> Option<MemberFound> {
+    let Slot::Member { number: place, version } = keys::parse_borrowed(&item.key)?.2 else { return None };
+    Some(MemberFound {
+        place,
+        session: item.record.meta().lease,
+        queued: Place::of(&item.record).filter(|_| kind.is_queue()).map(|(place, _)| place),
+        parties: Stored::read(item.record.value()).filter(|_| kind == Kind::Phaser),
+        version,
+    })
+}

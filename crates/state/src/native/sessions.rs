@@ -1,0 +1,245 @@
+//! Sessions: leases with a memory of first answers.
+//!
+//! A session's id is made of where in the log it was opened and is never given out twice (S2). Beside its lease lies
+//! the memory of what it was answered and has not acknowledged: a request that comes again gets the first answer and
+//! has no second effect (H25). Nothing is forgotten that was not acknowledged; a client that acknowledges too little
+//! is refused more, so the memory is bounded. It is kept in its byte form: most sessions have one short answer in it.
+//!
+//! ```text
+//! session = owner:text  acknowledged:varint  (number - acknowledged:varint  outcome:bytes)*
+//! ```
+
+use std::cmp::Ordering;
+
+use bytes::Bytes;
+use tidelock_model::limits::{
+    AUTH_NAME_BYTES_MAX, BATCH_COMMANDS_MAX, COMMAND_BYTES_MAX, NATIVE_TTL_MS_MAX, NATIVE_TTL_MS_MIN,
+    NATIVE_UNACKNOWLEDGED_MAX,
+};
+use tidelock_model::native_keys::SESSION_TOP;
+use tidelock_model::{
+    Answer, Command, DecodeError, LeaseId, NativeAnswer, NativeCommand, NativeError, Outcome, Reader, Refusal, Wire,
+    put_bytes, put_varint,
+};
+
+use crate::State;
+use crate::apply::Effects;
+use crate::digest::LiveSum;
+use crate::tree::{Order, Tree};
+
+/// Bits for the place within an entry: as many as an entry may hold commands.
+const PLACE_BITS: u32 = BATCH_COMMANDS_MAX.ilog2();
+
+/// Which request of which session.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct RequestNumber {
+    pub(crate) session: LeaseId,
+    pub(crate) number: u64,
+    pub(crate) acknowledged: u64,
+}
+
+impl RequestNumber {
+    pub(crate) fn of(command: &Command) -> Option<RequestNumber> {
+        match command {
+            Command::Native(NativeCommand::Request(request)) => Some(RequestNumber {
+                session: request.session,
+                number: request.number,
+                acknowledged: request.acknowledged,
+            }),
+            _ => None,
+        }
+    }
+}
+
+struct BySession;
+impl Order for BySession {
+    type Item = (LeaseId, Box<[u8]>);
+    type Pivot = LeaseId;
+    type Probe<'a> = LeaseId;
+    fn probe(item: &Self::Item) -> LeaseId {
+        item.0
+    }
+    fn pivot(item: &Self::Item) -> LeaseId {
+        item.0
+    }
+    fn compare(item: &Self::Item, probe: LeaseId) -> Ordering {
+        item.0.cmp(&probe)
+    }
+    fn compare_pivot(pivot: &LeaseId, probe: LeaseId) -> Ordering {
+        pivot.cmp(&probe)
+    }
+}
+
+/// What is remembered of one session.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Memory {
+    pub(super) owner: String,
+    /// The client has the answers to all requests up to this one.
+    pub(super) acknowledged: u64,
+    /// The other answers, in the order they were given.
+    pub(super) answers: Vec<(u64, Bytes)>,
+}
+
+impl Memory {
+    fn acknowledge(&mut self, up_to: u64) {
+        self.acknowledged = self.acknowledged.max(up_to);
+        self.answers.retain(|(number, _)| *number > self.acknowledged);
+    }
+
+    fn write(&self) -> Box<[u8]> {
+        let mut out = Vec::with_capacity(32);
+        put_bytes(&mut out, self.owner.as_bytes());
+        put_varint(&mut out, self.acknowledged);
+        for (number, outcome) in &self.answers {
+            put_varint(&mut out, number - self.acknowledged);
+            put_bytes(&mut out, outcome);
+        }
+        out.into()
+    }
+
+    fn read(bytes: Bytes) -> Result<Memory, DecodeError> {
+        let mut input = Reader::new(bytes);
+        let owner = input.text(AUTH_NAME_BYTES_MAX)?;
+        let mut memory = Memory { owner, acknowledged: input.varint()?, answers: Vec::new() };
+        while input.remaining() > 0 {
+            let number = memory.acknowledged.checked_add(input.varint()?).ok_or(DecodeError::BadNumber)?;
+            if memory.answers.len() >= NATIVE_UNACKNOWLEDGED_MAX {
+                return Err(DecodeError::TooLarge { what: "the number of answers" });
+            }
+            memory.answers.push((number, input.bytes(COMMAND_BYTES_MAX)?));
+        }
+        Ok(memory)
+    }
+}
+
+/// All sessions, by id: new ones come last.
+pub(crate) struct Sessions(Tree<BySession>);
+
+impl Sessions {
+    pub(crate) fn new() -> Sessions {
+        Sessions(Tree::new())
+    }
+
+    pub(super) fn get(&self, id: LeaseId) -> Option<Memory> {
+        let (_, bytes) = self.0.get(id)?;
+        Some(Memory::read(Bytes::copy_from_slice(bytes)).unwrap_or_default())
+    }
+
+    /// The ids after `id`, ascending.
+    pub(super) fn after(&self, id: LeaseId) -> impl Iterator<Item = LeaseId> + '_ {
+        self.0.iter_from(LeaseId(id.0.saturating_add(1))).map(|(id, _)| *id)
+    }
+
+    /// All of them in their byte form: for snapshots and the digest.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (LeaseId, &[u8])> + '_ {
+        self.0.iter_from(LeaseId(i64::MIN)).map(|(id, bytes)| (*id, &**bytes))
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Puts back what a snapshot has of a session.
+    pub(crate) fn load(&mut self, id: LeaseId, bytes: &[u8]) -> Result<(), DecodeError> {
+        Memory::read(Bytes::copy_from_slice(bytes))?;
+        self.0.insert((id, bytes.into()));
+        Ok(())
+    }
+
+    fn put(&mut self, id: LeaseId, memory: &Memory, sum: &mut LiveSum) {
+        let bytes = memory.write();
+        sum.add_session(id, &bytes);
+        if let Some((_, before)) = self.0.insert((id, bytes)) {
+            sum.subtract_session(id, &before);
+        }
+    }
+
+    /// Forgets a session, if it is one.
+    pub(crate) fn end(&mut self, id: LeaseId, sum: &mut LiveSum) {
+        if let Some((_, before)) = self.0.remove(id) {
+            sum.subtract_session(id, &before);
+        }
+    }
+
+    /// Whether a request may be carried out. One that was answered is not asked about here any more.
+    pub(super) fn check(&self, request: RequestNumber) -> Result<(), NativeError> {
+        let mut memory = self.get(request.session).ok_or(NativeError::UnknownSession)?;
+        if request.number <= memory.acknowledged {
+            return Err(NativeError::RequestForgotten { acknowledged: memory.acknowledged });
+        }
+        memory.acknowledge(request.acknowledged.min(request.number - 1));
+        let is_full = memory.answers.len() >= NATIVE_UNACKNOWLEDGED_MAX;
+        if is_full { Err(NativeError::TooManyUnacknowledged) } else { Ok(()) }
+    }
+
+    /// What a request was answered when it came first.
+    fn first_answer(&self, request: RequestNumber) -> Option<Outcome> {
+        let memory = self.get(request.session)?;
+        let (_, bytes) = memory.answers.into_iter().find(|(number, _)| *number == request.number)?;
+        Outcome::from_bytes(bytes).ok()
+    }
+}
+
+/// Whether an answer is one that a retry must get again. Others say that the request was not looked at.
+fn is_final(outcome: &Outcome) -> bool {
+    match &outcome.result {
+        Ok(_) => true,
+        Err(Refusal::Native(error)) => !matches!(
+            error,
+            NativeError::UnknownSession | NativeError::RequestForgotten { .. } | NativeError::TooManyUnacknowledged
+        ),
+        Err(_) => false,
+    }
+}
+
+pub(super) fn check_ttl(ttl_ms: u32) -> Result<(), NativeError> {
+    let fits = (NATIVE_TTL_MS_MIN..=NATIVE_TTL_MS_MAX).contains(&ttl_ms);
+    if fits { Ok(()) } else { Err(NativeError::TtlOutOfRange) }
+}
+
+/// Late is allowed, early never: the lease lives as long as the session at least (L1).
+pub(super) fn ttl_s(ttl_ms: u32) -> u32 {
+    ttl_ms.div_ceil(1000)
+}
+
+impl State {
+    /// The first answer to a request that comes again.
+    pub(crate) fn first_native_answer(&self, request: RequestNumber) -> Option<Outcome> {
+        self.sessions.first_answer(request)
+    }
+
+    /// Remembers the answer to a request, and forgets those that were acknowledged with it.
+    pub(crate) fn remember_native_answer(&mut self, request: RequestNumber, outcome: &Outcome) {
+        if !is_final(outcome) {
+            return;
+        }
+        let Some(mut memory) = self.sessions.get(request.session) else { return };
+        memory.acknowledge(request.acknowledged.min(request.number - 1));
+        memory.answers.push((request.number, outcome.to_bytes().into()));
+        debug_assert!(memory.answers.len() <= NATIVE_UNACKNOWLEDGED_MAX, "room was asked for before");
+        self.sessions.put(request.session, &memory, &mut self.live_sum);
+    }
+
+    /// The user a session belongs to; nobody's if there is none.
+    pub(crate) fn native_owner(&self, session: LeaseId) -> Option<String> {
+        self.sessions.get(session).map(|memory| memory.owner)
+    }
+
+    pub(super) fn open_native(&mut self, ttl_ms: u32, owner: String, effects: &mut Effects) -> Result<Answer, Refusal> {
+        check_ttl(ttl_ms)?;
+        let place = effects.applied.len() as u64;
+        let session = LeaseId(SESSION_TOP | (self.applied.0 << PLACE_BITS | place) as i64 & ((1 << 56) - 1));
+        // Refused if a client of etcd chose this very id for a lease: the next try gets another.
+        self.grant_lease(session, ttl_s(ttl_ms), effects)?;
+        self.sessions.put(session, &Memory { owner, ..Memory::default() }, &mut self.live_sum);
+        Ok(Answer::Native(NativeAnswer::Opened { session, ttl_ms }))
+    }
+
+    pub(super) fn close_native(&mut self, session: LeaseId, effects: &mut Effects) -> Result<Answer, Refusal> {
+        if self.sessions.get(session).is_none() {
+            return Err(NativeError::UnknownSession.into());
+        }
+        self.end_leases(&[session], effects);
+        Ok(Answer::Native(NativeAnswer::Done))
+    }
+}
