@@ -130,6 +130,12 @@ impl Watches {
 
     /// Waits until every change up to `at` was told.
     pub(crate) async fn told_up_to(&self, at: Revision) {
+        if self.lock().told >= at {
+            return;
+        }
+        // What has changed was handed to the task that tells of it before anybody learnt of the revision, so usually
+        // that task only has to get its turn. Asking for it would wake two threads.
+        tokio::task::yield_now().await;
         let mut ask_at = self.outside.now();
         loop {
             let mut moved = std::pin::pin!(self.moved.notified());
