@@ -16,6 +16,10 @@ use crate::snapshot_format::{MAX_CHUNK_BYTES, MAX_EXTRA_BYTES, Scanner, Snapshot
 
 /// Fastest useful level: snapshots are written while the node serves.
 const COMPRESSION_LEVEL: i32 = 1;
+/// The level for what does not compress: hardly looks at it.
+const HURRIED_LEVEL: i32 = -100;
+/// So many chunks are hurried through after one that hardly shrank; then it is tried again.
+const HURRIED_CHUNKS: u32 = 15;
 /// Written bytes are synced in steps of this size, so that the journal's own sync never has to wait
 /// behind a whole snapshot's worth of dirty pages.
 const SYNC_STEP_BYTES: u64 = 1024 * 1024;
@@ -82,8 +86,35 @@ pub struct SnapshotWriter<D: Disk> {
     meta: SnapshotMeta,
     totals: Totals,
     buffer: Vec<u8>,
+    squeezer: Squeezer,
     /// A failed write leaves a file that must not be finished.
     failed: bool,
+}
+
+/// Compresses chunks, one after the other. Values that are compressed or encrypted already do not get smaller, and
+/// trying costs more than all the rest of a snapshot: after a chunk that hardly shrank the next ones are hurried through.
+struct Squeezer {
+    compressor: zstd::bulk::Compressor<'static>,
+    /// Chunks left to hurry through.
+    hurried: u32,
+}
+
+impl Squeezer {
+    fn new() -> std::io::Result<Squeezer> {
+        Ok(Squeezer { compressor: zstd::bulk::Compressor::new(COMPRESSION_LEVEL)?, hurried: 0 })
+    }
+
+    fn squeeze(&mut self, chunk: &[u8]) -> std::io::Result<Vec<u8>> {
+        let hurry = self.hurried > 0;
+        self.compressor.set_compression_level(if hurry { HURRIED_LEVEL } else { COMPRESSION_LEVEL })?;
+        let stored = self.compressor.compress(chunk)?;
+        self.hurried = match hurry {
+            true => self.hurried - 1,
+            false if stored.len() > chunk.len() / 10 * 9 => HURRIED_CHUNKS,
+            false => 0,
+        };
+        Ok(stored)
+    }
 }
 
 impl<D: Disk> SnapshotWriter<D> {
@@ -97,7 +128,8 @@ impl<D: Disk> SnapshotWriter<D> {
         let header = meta.encode();
         draft.write(&header)?;
         let totals = Totals::after_header(&header);
-        Ok(SnapshotWriter { draft, meta, totals, buffer: Vec::new(), failed: false })
+        let squeezer = Squeezer::new()?;
+        Ok(SnapshotWriter { draft, meta, totals, squeezer, buffer: Vec::new(), failed: false })
     }
 
     /// Adds one chunk of at most [`MAX_CHUNK_BYTES`].
@@ -108,7 +140,7 @@ impl<D: Disk> SnapshotWriter<D> {
         check_size("chunk", chunk.len(), MAX_CHUNK_BYTES)?;
         self.check_usable()?;
         self.failed = true;
-        let stored = zstd::bulk::compress(chunk, COMPRESSION_LEVEL)?;
+        let stored = self.squeezer.squeeze(chunk)?;
         self.buffer.clear();
         self.totals.encode_chunk(chunk.len(), &stored, &mut self.buffer);
         self.draft.write(&self.buffer)?;

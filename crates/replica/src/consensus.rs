@@ -28,6 +28,7 @@ pub use self::log_store::Fetch;
 use self::log_store::LogStore;
 pub(crate) use self::message::{describe, is_append, read_round};
 use crate::effects::Committed;
+use crate::peer_message::ENGINE_TAG;
 
 /// Entries for one append message. Large enough to fill a pipe, small enough that a lost message is
 /// cheap to send again.
@@ -128,9 +129,9 @@ pub struct Ready {
     pub hard_state: Option<HardState>,
     /// Whether anything here must be durable before `send_after` goes out.
     pub must_sync: bool,
-    /// Messages that may leave at once.
+    /// Frames that may leave at once.
     pub send_now: Vec<(NodeId, Bytes)>,
-    /// Messages that may leave once this and all before it is durable.
+    /// Frames that may leave once this and all before it is durable.
     pub send_after: Vec<(NodeId, Bytes)>,
     /// Followers that need a snapshot rather than entries, with the message to deliver after it.
     pub snapshots: Vec<SnapshotWanted>,
@@ -470,14 +471,16 @@ impl Consensus {
             let quick = matches!(message.get_msg_type(), MessageType::MsgHeartbeatResponse | MessageType::MsgReadIndex)
                 && self.unsynced_promise.is_none()
                 || tidelock_model::planted!(FollowerAcksBeforeSync);
-            let encoded = Bytes::from(wire::encode_message(&message));
             if message.get_msg_type() == MessageType::MsgSnapshot {
                 let index = LogIndex(message.get_snapshot().get_metadata().index);
-                ready.snapshots.push(SnapshotWanted { to, index, message: encoded });
-            } else if wait && !quick {
-                ready.send_after.push((to, encoded));
-            } else {
-                ready.send_now.push((to, encoded));
+                let message = wire::encode_message(&[], &message).into();
+                ready.snapshots.push(SnapshotWanted { to, index, message });
+                continue;
+            }
+            let frame = Bytes::from(wire::encode_message(&[ENGINE_TAG], &message));
+            match wait && !quick {
+                true => ready.send_after.push((to, frame)),
+                false => ready.send_now.push((to, frame)),
             }
         }
     }

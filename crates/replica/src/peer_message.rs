@@ -12,6 +12,8 @@ use crate::renewals::{put_leases, read_leases};
 
 /// Most items in one frame; the sender splits, the receiver refuses.
 pub(crate) const ITEMS_MAX: usize = 4096;
+/// What a frame with a message of the engine begins with. The engine's side writes it itself: appends are large.
+pub(crate) const ENGINE_TAG: u8 = 1;
 const TEXT_BYTES_MAX: usize = 4096;
 
 #[derive(Debug, PartialEq, Eq)]
@@ -50,23 +52,18 @@ pub(crate) enum PeerMessage {
 }
 
 impl PeerMessage {
-    /// The frame for an engine message, without an intermediate value.
-    pub(crate) fn raft_frame(message: &[u8]) -> Bytes {
-        let mut out = Vec::with_capacity(message.len() + 1);
-        out.push(1);
-        out.extend_from_slice(message);
-        out.into()
-    }
-
     /// Whether a frame is an engine message that appends entries.
     pub(crate) fn is_append(frame: &[u8]) -> bool {
-        frame.first() == Some(&1) && crate::consensus::is_append(&frame[1..])
+        frame.first() == Some(&ENGINE_TAG) && crate::consensus::is_append(&frame[1..])
     }
 
     pub(crate) fn to_frame(&self) -> Bytes {
         let mut out = Vec::new();
         match self {
-            PeerMessage::Raft(message) => return PeerMessage::raft_frame(message),
+            PeerMessage::Raft(message) => {
+                out.push(ENGINE_TAG);
+                out.extend_from_slice(message);
+            }
             PeerMessage::Forward(proposals) => {
                 out.push(2);
                 put_list(&mut out, proposals, |out, proposal| put_bytes(out, proposal));
@@ -142,7 +139,7 @@ impl PeerMessage {
     }
 
     pub(crate) fn from_frame(frame: Bytes) -> Result<PeerMessage, DecodeError> {
-        if frame.first() == Some(&1) {
+        if frame.first() == Some(&ENGINE_TAG) {
             return Ok(PeerMessage::Raft(frame.slice(1..)));
         }
         let mut input = Reader::new(frame);

@@ -406,9 +406,7 @@ impl Replica {
     }
 
     fn perform(&mut self, mut ready: Ready) {
-        let frame = |(to, message): (NodeId, Bytes)| (to, PeerMessage::raft_frame(&message));
-        self.effects.frames.extend(std::mem::take(&mut ready.send_now).into_iter().map(frame));
-        ready.send_after = std::mem::take(&mut ready.send_after).into_iter().map(frame).collect();
+        self.effects.frames.append(&mut ready.send_now);
         self.effects.snapshots.append(&mut ready.snapshots);
         self.effects.fetches.append(&mut ready.fetches);
         for (context, index) in std::mem::take(&mut ready.reads) {

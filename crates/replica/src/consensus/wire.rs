@@ -16,9 +16,11 @@ const CONTEXT_BYTES_MAX: usize = 256;
 /// A log entry: some thousand commands packed together.
 const ENTRY_BYTES_MAX: usize = 2 * COMMAND_BYTES_MAX;
 
-pub(super) fn encode_message(message: &Message) -> Vec<u8> {
+/// A message after `head`, which whoever sends it wants before it.
+pub(super) fn encode_message(head: &[u8], message: &Message) -> Vec<u8> {
     let size: usize = message.entries.iter().map(|entry| entry.data.len() + entry.context.len() + 24).sum();
-    let mut out = Vec::with_capacity(size + 96);
+    let mut out = Vec::with_capacity(head.len() + size + 96);
+    out.extend_from_slice(head);
     out.push(VERSION);
     out.push(message.get_msg_type() as u8);
     let numbers = [
@@ -237,12 +239,12 @@ mod tests {
     proptest! {
         #[test]
         fn a_message_survives_the_round_trip(message in message()) {
-            prop_assert_eq!(decode_message(encode_message(&message).into()), Ok(message));
+            prop_assert_eq!(decode_message(encode_message(&[], &message).into()), Ok(message));
         }
 
         #[test]
         fn a_damaged_message_is_refused_or_read(message in message(), at: usize, bit in 0..8u8) {
-            let mut bytes = encode_message(&message);
+            let mut bytes = encode_message(&[], &message);
             let at = at % bytes.len();
             bytes[at] ^= 1 << bit;
             let _ = decode_message(bytes.into());
