@@ -16,8 +16,8 @@ use crate::servers::{Cluster, Kind};
 const WAITERS: [usize; 5] = [1, 16, 64, 100, 1000];
 /// Connections of the Lock service, which many workers share.
 const RPC_CONNECTIONS_MAX: usize = 16;
-/// Sessions of the recipe. A worker of its own session each would need more sockets than a process usually may have.
-const SESSIONS_MAX: usize = 200;
+/// Sessions of the recipe: ZooKeeper takes 60 from one address by default, and ours does.
+const SESSIONS_MAX: usize = 50;
 
 pub(super) async fn run(bench: &mut Bench) -> Result<()> {
     let suite = Suite::Locks;

@@ -122,7 +122,7 @@ impl Actor for Workers {
                 match worker.doing {
                     Doing::Grant => worker.lease = LeaseGrantResponse::decode(&*message).map_or(0, |grant| grant.id),
                     Doing::Lock => {
-                        worker.key = LockResponse::decode(&*message).map_or(Vec::new(), |lock| lock.key.into())
+                        worker.key = LockResponse::decode(&*message).map_or(Vec::new(), |lock| lock.key.into());
                     }
                     Doing::Unlock | Doing::Nothing => {}
                 }

@@ -72,6 +72,11 @@ impl Workload for ZnodeFill {
     fn check(&self, _: u64, mut answer: &[u8], _: bool) -> Result<(), String> {
         match wire::take_int(&mut answer) {
             Some(opcode::CREATE) => Ok(()),
+            // The first result is an error: whether it is the last, and its number.
+            Some(-1) => match answer.get(1..).and_then(|mut rest| wire::take_int(&mut rest)) {
+                Some(error) => Err(format!("ZooKeeper's error {error}")),
+                None => Err("a transaction's answer is cut".to_string()),
+            },
             other => Err(format!("a transaction of creates was answered by type {other:?}")),
         }
     }
