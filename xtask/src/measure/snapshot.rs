@@ -8,8 +8,8 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use clap::Args;
-use tonic::transport::Channel;
 use tidelock_load::Histogram;
+use tonic::transport::Channel;
 
 use super::paced::{Calls, Pace, Plan};
 use crate::fill::{self, Values};
