@@ -104,7 +104,7 @@ pub(crate) struct Config {
     pub(crate) cluster_token: String,
     pub(crate) heartbeat: Duration,
     pub(crate) election_timeout: Duration,
-    /// Whether somebody asked for it.
+    /// Whether somebody asked for another than the usual one.
     pub(crate) election_given: bool,
     pub(crate) request_timeout: Duration,
     pub(crate) max_request_bytes: usize,
@@ -224,7 +224,7 @@ impl Config {
             cluster_token,
             heartbeat: Duration::from_millis(heartbeat_ms),
             election_timeout: Duration::from_millis(election_ms),
-            election_given: settings.election_ms.is_some(),
+            election_given: election_ms != ELECTION_MS_DEFAULT,
             request_timeout: Duration::from_millis(request_timeout_ms),
         };
         if checks.problems.is_empty() { Ok(config) } else { Err(checks.problems) }
