@@ -196,7 +196,8 @@ fn garbage_is_not_a_word_and_a_word_may_come_in_pieces() {
     for garbage in [&b"RUOK"[..], b"abcd", b"kill", b"telnet close", b"\xff\xfe\xfd\xfc", b"ruo"] {
         let mut stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
         stream.write_all(garbage).unwrap();
-        stream.shutdown(std::net::Shutdown::Write).unwrap();
+        // The server may have closed the connection already: then there is nothing to shut down.
+        let _ = stream.shutdown(std::net::Shutdown::Write);
         assert_eq!(said(stream), "", "{garbage:?}");
     }
     for word in ["wchp", "mntr", "stmk", "conf", "dump"] {
