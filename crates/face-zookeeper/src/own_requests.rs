@@ -35,7 +35,7 @@ impl Connection {
             Request::CheckWatches { path, kind } => self.watches_of(xid, &path, kind, false),
             Request::RemoveWatches { path, kind } => self.watches_of(xid, &path, kind, true),
             Request::Auth { scheme, auth } => self.authenticate(xid, &scheme, &auth)?,
-            Request::Sasl { token } => self.sasl(xid, &token)?,
+            Request::Sasl { token } => self.sasl(xid, &token).await?,
             Request::WhoAmI => {
                 let user = |id: &str| id.split_once(':').map_or(id, |(user, _)| user).to_owned();
                 let known = self.identities.iter().map(|known| AuthId {

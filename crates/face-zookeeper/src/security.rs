@@ -1,11 +1,17 @@
 //! Who a client is beyond its address: by the certificate it showed, by SASL, and whether that is enough to be served.
 
+use std::time::Duration;
+
 use tidelock_model::Identity;
 use tidelock_model::limits::ZNODE_IDENTITIES_MAX;
 
 use crate::connection::{Connection, Ended};
 use crate::sasl::{SaslUsers, Step};
 use crate::wire::{ErrorCode, Reply, Request};
+
+/// How long a refusal of SASL is held back. It makes guessing slow. And kazoo reports a refusal that comes before it has
+/// noticed that it is connected as a time-out, which tells its user nothing of the password.
+const REFUSAL_PAUSE: Duration = Duration::from_millis(100);
 
 /// What can be set about who clients are.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -65,7 +71,7 @@ impl Connection {
     }
 
     /// One step of SASL.
-    pub(crate) fn sasl(&mut self, xid: i32, token: &[u8]) -> Result<(), Ended> {
+    pub(crate) async fn sasl(&mut self, xid: i32, token: &[u8]) -> Result<(), Ended> {
         let face = std::sync::Arc::clone(&self.face);
         let security = &face.config.security;
         let answer = match self.negotiation.step(token, &security.sasl_users) {
@@ -76,17 +82,18 @@ impl Connection {
                 let beyond = is_super.then(|| Identity { scheme: "super".to_owned(), id: String::new() });
                 let who = Identity { scheme: "sasl".to_owned(), id: user };
                 if !self.take_on(beyond.into_iter().chain([who]).collect()) {
-                    return self.refuse_sasl(xid);
+                    return self.refuse_sasl(xid).await;
                 }
                 Some(token)
             }
-            Step::Refused => return self.refuse_sasl(xid),
+            Step::Refused => return self.refuse_sasl(xid).await,
         };
         self.outbox.without_zxid(xid, &Reply::SaslToken(answer.map(Into::into)));
         Ok(())
     }
 
-    fn refuse_sasl(&self, xid: i32) -> Result<(), Ended> {
+    async fn refuse_sasl(&self, xid: i32) -> Result<(), Ended> {
+        self.face.outside.sleep(REFUSAL_PAUSE).await;
         let required = self.face.config.security.asks_for_sasl();
         let error = if required { ErrorCode::SessionClosedRequireSasl } else { ErrorCode::AuthFailed };
         // Whoever can reach the port can fail at will, so this is not for the log that everybody keeps.
