@@ -11,7 +11,8 @@ use tidelock_model::{LogIndex, NodeId, Origin, Term};
 use tidelock_replica::{Applier, Committed, Input, LeaseReply, Observer, Report, Task, expiry_proposal};
 use tidelock_state::State;
 
-use crate::clock::{Clock, Moment, Turn};
+use crate::clock::{Moment, Turn};
+use crate::inbox::Worker;
 use crate::shared::{ApplyTask, Shared};
 use crate::snapshots::{Received, SnapshotJob, Snapshots};
 
@@ -52,59 +53,8 @@ pub(crate) enum Sweep {
     HeldBack,
 }
 
-impl<D: Disk + Clone> ApplyWorker<D> {
-    pub(crate) fn new(
-        shared: Arc<Shared>,
-        applier: Applier,
-        snapshots: Snapshots<D>,
-        run_snapshot: RunSnapshot<D>,
-        heartbeat: Duration,
-    ) -> Self {
-        ApplyWorker {
-            shared,
-            applier,
-            snapshots,
-            run_snapshot,
-            heartbeat,
-            advanced: Duration::ZERO,
-            ticked: Duration::ZERO,
-            expiries: 0,
-            sweep: Sweep::GoOn,
-            nudged: Duration::ZERO,
-        }
-    }
-
-    /// Has everything that is carried out from now on seen by `observer`.
-    pub fn observe(&mut self, observer: Box<dyn Observer>) {
-        self.applier.observe(observer);
-    }
-
-    /// How often a watcher fell behind since the start.
-    #[must_use]
-    pub fn lagged(&self) -> u64 {
-        self.applier.hub.lagged()
-    }
-
-    /// Takes turns until the node stops.
-    pub(crate) fn run(mut self, clock: Clock) {
-        let mut tasks = Vec::new();
-        let mut wait = Duration::ZERO;
-        while self.shared.apply.take(&mut tasks, wait) {
-            wait = self.take_turn(&mut tasks, clock.now());
-        }
-    }
-
-    /// Takes one turn with whatever has arrived.
-    pub fn turn(&mut self, now: Moment) -> Turn {
-        let mut tasks = Vec::new();
-        match self.shared.apply.take(&mut tasks, Duration::ZERO) {
-            true => Turn::WaitAtMost(self.take_turn(&mut tasks, now)),
-            false => Turn::Ended,
-        }
-    }
-
-    /// Gives how long it may wait for something to do.
-    fn take_turn(&mut self, tasks: &mut Vec<ApplyTask>, now: Moment) -> Duration {
+impl<D: Disk + Clone + 'static> Worker<ApplyTask> for ApplyWorker<D> {
+    fn take_turn(&mut self, tasks: &mut Vec<ApplyTask>, now: Moment) -> Turn {
         // A thread that did not run for several heartbeats stood still, and so did its clients' renewals:
         // only a plausible part of that time counts against their leases.
         let by_wall = tidelock_model::planted!(LeasesByWallClock);
@@ -140,7 +90,50 @@ impl<D: Disk + Clone> ApplyWorker<D> {
         {
             (self.run_snapshot)(job);
         }
-        if self.sweep == Sweep::GoOn { Duration::ZERO } else { self.heartbeat }
+        Turn::WaitAtMost(if self.sweep == Sweep::GoOn { Duration::ZERO } else { self.heartbeat })
+    }
+}
+
+impl<D: Disk + Clone + 'static> ApplyWorker<D> {
+    pub(crate) fn new(
+        shared: Arc<Shared>,
+        applier: Applier,
+        snapshots: Snapshots<D>,
+        run_snapshot: RunSnapshot<D>,
+        heartbeat: Duration,
+    ) -> Self {
+        ApplyWorker {
+            shared,
+            applier,
+            snapshots,
+            run_snapshot,
+            heartbeat,
+            advanced: Duration::ZERO,
+            ticked: Duration::ZERO,
+            expiries: 0,
+            sweep: Sweep::GoOn,
+            nudged: Duration::ZERO,
+        }
+    }
+
+    /// Has everything that is carried out from now on seen by `observer`.
+    pub fn observe(&mut self, observer: Box<dyn Observer>) {
+        self.applier.observe(observer);
+    }
+
+    /// How often a watcher fell behind since the start.
+    #[must_use]
+    pub fn lagged(&self) -> u64 {
+        self.applier.hub.lagged()
+    }
+
+    /// Takes one turn with whatever has arrived.
+    pub fn turn(&mut self, now: Moment) -> Turn {
+        let mut tasks = Vec::new();
+        match self.shared.apply.take(&mut tasks) {
+            true => self.take_turn(&mut tasks, now),
+            false => Turn::Ended,
+        }
     }
 
     fn sweep(&mut self) {
@@ -223,7 +216,7 @@ impl<D: Disk + Clone> ApplyWorker<D> {
             self.shared.proposals.answer(number, Err(ProposeError::OutcomeUnknown { waited }));
             done.push(number);
         }
-        self.shared.consensus.push(Input::Applied { index, done });
+        self.shared.consensus.push_and_run([Input::Applied { index, done }]);
         for (index, digest) in report.digests {
             self.shared.consensus.push(Input::Digest { index, digest });
         }

@@ -13,14 +13,19 @@ use tidelock_model::{HardState, Member, MemberRole, NodeId, Term};
 use tidelock_replica::{CallFailure, Effects, Fatal, Input, Ready, RenewalReply, Replica, Reply, Task};
 
 use crate::acquaintances::{Acquaintances, OTHER_DISK};
-use crate::clock::{Clock, Moment, Turn};
+use crate::brief::are_brief;
+use crate::clock::{Moment, Turn};
 use crate::inbound::REMOVED;
+use crate::inbox::Worker;
 use crate::links::Links;
 use crate::shared::{ApplyTask, JournalTask, Shared, StopReason};
 use crate::snapshots;
 
 /// How often peers' progress is copied out for status.
 const STANDING_EVERY: Duration = Duration::from_millis(100);
+
+/// With more watchers than these on this node, telling them is left to the thread that owns the state.
+const WATCHERS_MAX: u64 = 64;
 
 /// Ticks after which a founder that waits for others says so, again and again.
 const SAY_SO_TICKS: u64 = 100;
@@ -48,59 +53,7 @@ pub struct ConsensusWorker<D, L> {
     fatal: Option<Fatal>,
 }
 
-impl<D: Disk + Clone + 'static, L: Links> ConsensusWorker<D, L> {
-    pub(crate) fn new(
-        shared: Arc<Shared>,
-        replica: Replica,
-        links: L,
-        disk: D,
-        acquaintances: Arc<Acquaintances<D>>,
-        heartbeat: Duration,
-    ) -> Self {
-        ConsensusWorker {
-            shared,
-            replica,
-            links,
-            disk,
-            acquaintances,
-            heartbeat,
-            next_tick: Duration::ZERO,
-            waited: 0,
-            copied: Duration::ZERO,
-            at_journal: None,
-            unwritten: None,
-            known: (Term(0), None),
-            fatal: None,
-        }
-    }
-
-    /// Takes turns until the node stops.
-    pub(crate) fn run(mut self, clock: Clock) {
-        let mut inputs = Vec::new();
-        let mut wait = Duration::ZERO;
-        while self.shared.consensus.take(&mut inputs, wait) {
-            match self.take_turn(&mut inputs, clock.now()) {
-                Turn::WaitAtMost(at_most) => wait = at_most,
-                Turn::Ended => return,
-            }
-        }
-    }
-
-    /// Whether this node may make promises; only a founder that has not met all others may not.
-    #[must_use]
-    pub fn is_introduced(&self) -> bool {
-        self.replica.is_introduced()
-    }
-
-    /// Takes one turn with whatever has arrived.
-    pub fn turn(&mut self, now: Moment) -> Turn {
-        let mut inputs = Vec::new();
-        match self.shared.consensus.take(&mut inputs, Duration::ZERO) {
-            true => self.take_turn(&mut inputs, now),
-            false => Turn::Ended,
-        }
-    }
-
+impl<D: Disk + Clone + 'static, L: Links> Worker<Input> for ConsensusWorker<D, L> {
     fn take_turn(&mut self, inputs: &mut Vec<Input>, now: Moment) -> Turn {
         for input in inputs.drain(..) {
             if let Input::Persisted { number } = input
@@ -131,6 +84,48 @@ impl<D: Disk + Clone + 'static, L: Links> ConsensusWorker<D, L> {
             self.heed_refusals();
         }
         Turn::WaitAtMost(self.next_tick.saturating_sub(now.steady))
+    }
+}
+
+impl<D: Disk + Clone + 'static, L: Links> ConsensusWorker<D, L> {
+    pub(crate) fn new(
+        shared: Arc<Shared>,
+        replica: Replica,
+        links: L,
+        disk: D,
+        acquaintances: Arc<Acquaintances<D>>,
+        heartbeat: Duration,
+    ) -> Self {
+        ConsensusWorker {
+            shared,
+            replica,
+            links,
+            disk,
+            acquaintances,
+            heartbeat,
+            next_tick: Duration::ZERO,
+            waited: 0,
+            copied: Duration::ZERO,
+            at_journal: None,
+            unwritten: None,
+            known: (Term(0), None),
+            fatal: None,
+        }
+    }
+
+    /// Whether this node may make promises; only a founder that has not met all others may not.
+    #[must_use]
+    pub fn is_introduced(&self) -> bool {
+        self.replica.is_introduced()
+    }
+
+    /// Takes one turn with whatever has arrived.
+    pub fn turn(&mut self, now: Moment) -> Turn {
+        let mut inputs = Vec::new();
+        match self.shared.consensus.take(&mut inputs) {
+            true => self.take_turn(&mut inputs, now),
+            false => Turn::Ended,
+        }
     }
 
     /// Tells the replica once every other founder has accepted this node's greeting, and so taken note of
@@ -188,7 +183,7 @@ impl<D: Disk + Clone + 'static, L: Links> ConsensusWorker<D, L> {
         let again = self.persist(effects.persist);
         if !effects.tasks.is_empty() {
             let changes_leader = effects.tasks.iter().any(|task| matches!(task, Task::Leading(_)));
-            self.shared.apply.push_all(effects.tasks.into_iter().map(ApplyTask::Do));
+            self.carry_out(effects.tasks);
             if changes_leader {
                 self.copy_standing();
             }
@@ -214,6 +209,14 @@ impl<D: Disk + Clone + 'static, L: Links> ConsensusWorker<D, L> {
         again
     }
 
+    /// Has the state changed and read, here and now if that is soon done.
+    fn carry_out(&self, tasks: Vec<Task>) {
+        let few_watch = self.shared.watchers.load(Ordering::Relaxed) <= WATCHERS_MAX;
+        let here = few_watch && are_brief(&tasks) && !self.shared.state.is_locked();
+        let tasks = tasks.into_iter().map(ApplyTask::Do);
+        if here { self.shared.apply.push_and_run(tasks) } else { self.shared.apply.push_all(tasks) }
+    }
+
     /// One lock and one wake-up per peer, however many frames there are.
     fn send(&self, frames: &[(NodeId, Bytes)]) {
         let mut rest = frames;
@@ -234,14 +237,18 @@ impl<D: Disk + Clone + 'static, L: Links> ConsensusWorker<D, L> {
                 next.hard_state = None;
             }
             let idle = next.entries.is_empty() && next.install.is_none() && !next.must_sync;
+            if idle {
+                self.unwritten = next.hard_state.take().or(self.unwritten);
+            }
             if idle && self.at_journal.is_none() {
-                self.unwritten = next.hard_state.or(self.unwritten);
                 self.send(&next.send_after);
                 self.replica.step(Input::Persisted { number: next.number });
                 again = true;
                 continue;
             }
-            next.hard_state = next.hard_state.or(self.unwritten.take());
+            if !idle {
+                next.hard_state = next.hard_state.or(self.unwritten.take());
+            }
             self.at_journal = Some(next.number);
             if tidelock_model::planted!(LoneNodeAcksBeforeSync) && self.replica.members().by_id.len() == 1 {
                 self.replica.step(Input::Persisted { number: next.number });

@@ -28,6 +28,9 @@ use crate::subscription::NodeSubscription;
 /// Inputs that may wait for the consensus thread before callers are turned away. Reports of finished
 /// work and peers' frames come on top.
 const INPUTS_WAITING_MAX: usize = 200_000;
+/// With more requests than these under way, the next are left to the consensus thread: the more it finds when it comes
+/// to them, the less each one costs.
+const FEW: usize = 4;
 /// Calls about leases that may wait at this node. Apart from the other limits, so that a flood of
 /// writes never keeps a lease from being renewed.
 const LEASE_CALLS_WAITING_MAX: usize = 100_000;
@@ -79,7 +82,8 @@ impl<L: Links> NodeHandle<L> {
             return Err(overloaded(shared.proposals.waiting()));
         }
         let call = Input::Call(Call::Propose { number, bytes: bytes.into() });
-        shared.consensus.offer(call, INPUTS_WAITING_MAX).map_err(|refused| match refused {
+        let few = shared.proposals.waiting() <= FEW;
+        shared.consensus.offer(call, INPUTS_WAITING_MAX, few).map_err(|refused| match refused {
             Refused::Full { waiting } => overloaded(waiting),
             Refused::Closed => ProposeError::Stopping,
         })?;
@@ -98,7 +102,8 @@ impl<L: Links> NodeHandle<L> {
         let shared = &self.shared;
         let overloaded = |waiting| ReadError::Overloaded { waiting };
         let (token, answer) = shared.reads.add(shared.limits.reads_waiting).map_err(overloaded)?;
-        let offered = shared.consensus.offer(Input::Call(Call::Read(token)), INPUTS_WAITING_MAX);
+        let few = shared.reads.waiting() <= FEW;
+        let offered = shared.consensus.offer(Input::Call(Call::Read(token)), INPUTS_WAITING_MAX, few);
         if let Err(refused) = offered {
             shared.reads.remove(token);
             return Err(match refused {

@@ -37,7 +37,7 @@ impl<D> Inbound<D> {
     pub fn take(&self, from: NodeId, frames: Vec<Bytes>) {
         let behind = self.shared.apply.len().max(self.shared.journal.len()) > TASKS_WAITING_MAX;
         let taken = frames.into_iter().filter(|frame| !(behind && carries_entries(frame)));
-        self.shared.consensus.push_all(taken.map(|bytes| Input::Frame { from, bytes }));
+        self.shared.consensus.push_and_run(taken.map(|bytes| Input::Frame { from, bytes }));
     }
 }
 

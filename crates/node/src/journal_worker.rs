@@ -14,7 +14,8 @@ use tidelock_journal::{AppendError, Disk, Journal, Space};
 use tidelock_model::{HardState, LogEntry, LogIndex, NodeId, Term};
 use tidelock_replica::{Input, Ready};
 
-use crate::clock::{Clock, Moment, Turn};
+use crate::clock::{Moment, Turn};
+use crate::inbox::Worker;
 use crate::links::Links;
 use crate::shared::{JournalTask, Shared, StopReason};
 
@@ -58,6 +59,18 @@ enum Write {
     RestartFrom { index: LogIndex, term: Term, promise: HardState },
 }
 
+impl<D: Disk + Clone, L: Links> Worker<JournalTask> for JournalWorker<D, L> {
+    fn take_turn(&mut self, tasks: &mut Vec<JournalTask>, now: Moment) -> Turn {
+        match self.work(tasks, now) {
+            Ok(()) => Turn::WaitAtMost(if self.retry.is_some() { FULL_RETRY } else { MAINTAIN_EVERY }),
+            Err(error) => {
+                self.fail(&error);
+                Turn::Ended
+            }
+        }
+    }
+}
+
 impl<D: Disk + Clone, L: Links> JournalWorker<D, L> {
     pub(crate) fn new(shared: Arc<Shared>, journal: Journal<D>, links: L, hard_state: HardState) -> Self {
         JournalWorker {
@@ -79,34 +92,12 @@ impl<D: Disk + Clone, L: Links> JournalWorker<D, L> {
         self.journal.first_index()
     }
 
-    /// Takes turns until the node stops.
-    pub(crate) fn run(mut self, clock: Clock) {
-        let mut tasks = Vec::new();
-        let mut wait = MAINTAIN_EVERY;
-        while self.shared.journal.take(&mut tasks, wait) {
-            match self.take_turn(&mut tasks, clock.now()) {
-                Turn::WaitAtMost(at_most) => wait = at_most,
-                Turn::Ended => return,
-            }
-        }
-    }
-
     /// Takes one turn with whatever has arrived.
     pub fn turn(&mut self, now: Moment) -> Turn {
         let mut tasks = Vec::new();
-        match self.shared.journal.take(&mut tasks, Duration::ZERO) {
+        match self.shared.journal.take(&mut tasks) {
             true => self.take_turn(&mut tasks, now),
             false => Turn::Ended,
-        }
-    }
-
-    fn take_turn(&mut self, tasks: &mut Vec<JournalTask>, now: Moment) -> Turn {
-        match self.work(tasks, now) {
-            Ok(()) => Turn::WaitAtMost(if self.retry.is_some() { FULL_RETRY } else { MAINTAIN_EVERY }),
-            Err(error) => {
-                self.fail(&error);
-                Turn::Ended
-            }
         }
     }
 
@@ -177,7 +168,7 @@ impl<D: Disk + Clone, L: Links> JournalWorker<D, L> {
             }
             // Before what depends on it is sent: an answer to a request for a vote must not overtake the news that
             // everything before the request is durable, on which the engine insists of whoever is elected.
-            self.shared.consensus.push(Input::Persisted { number: under_way.number });
+            self.shared.consensus.push_and_run([Input::Persisted { number: under_way.number }]);
             for (to, frames) in under_way.send {
                 self.links.send_all(to, frames);
             }

@@ -7,6 +7,7 @@
 
 mod acquaintances;
 mod apply_worker;
+mod brief;
 mod clock;
 mod config;
 mod consensus_worker;

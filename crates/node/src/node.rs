@@ -112,9 +112,9 @@ impl Node {
         apply.observe(Box::new(Tally(shared.measurements.clone(), QuotaLog::default())));
         let clock = Clock::start();
         let threads = vec![
-            spawn(&shared, "journal", move || journal.run(clock))?,
-            spawn(&shared, "apply", move || apply.run(clock))?,
-            spawn(&shared, "consensus", move || consensus.run(clock))?,
+            spawn(&shared, "journal", move |shared| shared.journal.serve(Box::new(journal), clock))?,
+            spawn(&shared, "apply", move |shared| shared.apply.serve(Box::new(apply), clock))?,
+            spawn(&shared, "consensus", move |shared| shared.consensus.serve(Box::new(consensus), clock))?,
         ];
         Ok(Node { shared, coordinator, peers, threads })
     }
@@ -174,7 +174,11 @@ impl Node {
 }
 
 /// Starts a thread of the node; if it panics, the whole node stops.
-fn spawn(shared: &Arc<Shared>, name: &str, run: impl FnOnce() + Send + 'static) -> std::io::Result<JoinHandle<()>> {
+fn spawn(
+    shared: &Arc<Shared>,
+    name: &str,
+    run: impl FnOnce(&Shared) + Send + 'static,
+) -> std::io::Result<JoinHandle<()>> {
     struct Guard(Arc<Shared>, String);
     impl Drop for Guard {
         fn drop(&mut self) {
@@ -185,8 +189,7 @@ fn spawn(shared: &Arc<Shared>, name: &str, run: impl FnOnce() + Send + 'static) 
     }
     let guard = Guard(shared.clone(), name.into());
     std::thread::Builder::new().name(name.into()).spawn(move || {
-        let _guard = guard;
-        run();
+        run(&guard.0);
     })
 }
 

@@ -1,6 +1,7 @@
 //! Opens one connection to a peer: resolves its addresses, tries them in order, shakes hands.
 
 use std::net::SocketAddr;
+use std::os::fd::AsFd;
 
 use tidelock_model::NodeId;
 use tokio::net::{TcpStream, lookup_host};
@@ -17,6 +18,8 @@ const RESOLVED_MAX: usize = 8;
 /// A connection whose handshake was accepted.
 pub(super) struct Dialed {
     pub(super) stream: Box<dyn PeerStream>,
+    /// The same connection, if what is written to it goes out as it is.
+    pub(super) socket: Option<std::net::TcpStream>,
     pub(super) reader: FrameReader,
     pub(super) version: u32,
     pub(super) address: SocketAddr,
@@ -99,16 +102,21 @@ async fn try_address(
     // Raft messages are small and answered: waiting to fill a packet would cost a round trip each.
     tcp.set_nodelay(true).map_err(broken)?;
     let handshake = async {
+        let socket = config.connector.is_plain().then(|| duplicate(&tcp)).transpose().map_err(broken)?;
         let mut stream = config.connector.secure(target, tcp).await.map_err(broken)?;
         let mut reader = FrameReader::new(HANDSHAKE_BYTES_MAX);
         let mut writer = FrameWriter::new(limits.handshake, HANDSHAKE_BYTES_MAX);
         let version = identity.greet(&mut *stream, &mut reader, &mut writer, peer, purpose).await?;
-        Ok(Dialed { stream, reader, version, address })
+        Ok(Dialed { stream, socket, reader, version, address })
     };
     match timeout(limits.handshake, handshake).await {
         Ok(done) => done,
         Err(_) => Err(broken(std::io::Error::other(format!("no handshake within {:?}", limits.handshake)))),
     }
+}
+
+fn duplicate(tcp: &TcpStream) -> std::io::Result<std::net::TcpStream> {
+    Ok(tcp.as_fd().try_clone_to_owned()?.into())
 }
 
 fn broken(error: std::io::Error) -> HandshakeError {

@@ -193,6 +193,13 @@ impl FrameWriter {
         Ok(())
     }
 
+    /// Adds the end of a frame whose beginning was written already, before everything else.
+    pub(super) fn push_rest(&mut self, rest: Bytes) {
+        if !rest.is_empty() {
+            self.segments.push_back(rest);
+        }
+    }
+
     /// Adds a frame without payload.
     pub(super) fn push_pulse(&mut self) -> Result<(), BrokenLink> {
         self.push(&[], Bytes::new())

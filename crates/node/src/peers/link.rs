@@ -5,9 +5,10 @@
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use bytes::Bytes;
 use parking_lot::Mutex;
 use tidelock_model::NodeId;
 use tokio::sync::{Notify, watch};
@@ -38,8 +39,6 @@ pub(super) struct Link {
     pub(super) addresses: watch::Sender<Addresses>,
     /// Whether a snapshot is on its way to this peer.
     pub(super) snapshot_busy: AtomicBool,
-    /// Bytes of frames written to the peer.
-    pub(super) written: AtomicU64,
     /// Whether the peer ever accepted our greeting.
     pub(super) accepted: AtomicBool,
     /// The peer is known to be up: do not wait out the pause.
@@ -67,7 +66,6 @@ impl Link {
             outbox: Outbox::new(limits.queue_frames, limits.queue_bytes),
             addresses: watch::Sender::new(Some(addresses)),
             snapshot_busy: AtomicBool::new(false),
-            written: AtomicU64::new(0),
             accepted: AtomicBool::new(false),
             retry_now: Notify::new(),
             contact: Mutex::new(Contact::None),
@@ -141,7 +139,7 @@ impl Link {
 
     /// One connection, from dialing to its end. Says how long it was open.
     async fn connect_and_pump(&self, shared: &Shared, targets: &[String], pause: &mut Pause) -> Duration {
-        let dialed = match dial(&shared.config, &shared.identity, self.peer, targets, Purpose::Messages).await {
+        let mut dialed = match dial(&shared.config, &shared.identity, self.peer, targets, Purpose::Messages).await {
             Ok(dialed) => dialed,
             Err(error) => {
                 pause.near = matches!(error, DialError::Unreachable { near: true, .. });
@@ -160,7 +158,7 @@ impl Link {
         tracing::info!(peer = %self.peer, address = %dialed.address, version = dialed.version, "peer link established");
         *self.problem.lock() = None;
         self.accepted.store(true, Ordering::Relaxed);
-        let _open = self.outbox.open();
+        let _open = self.outbox.open(dialed.socket.take());
         // Being cut off by a change of addresses drops this future, and the guard closes the outbox.
         let Err(broken) = self.pump(dialed, &shared.config.limits).await;
         self.report(&broken);
@@ -195,20 +193,31 @@ impl Link {
                 }
                 _ = pulse.tick() => {
                     check_heard(heard, limits)?;
-                    writer.push_pulse()?;
-                    writer.flush(&mut *stream).await?;
+                    self.write(&mut writer, &mut batch, &mut *stream, true).await?;
                 }
-                () = self.outbox.wait() => {
-                    self.outbox.take(&mut batch);
-                    let bytes: usize = batch.iter().map(bytes::Bytes::len).sum();
-                    for frame in batch.drain(..) {
-                        writer.push(&[], frame)?;
-                    }
-                    writer.flush(&mut *stream).await?;
-                    self.written.fetch_add(bytes as u64, Ordering::Relaxed);
-                }
+                () = self.outbox.wait() => self.write(&mut writer, &mut batch, &mut *stream, false).await?,
             }
         }
+    }
+
+    /// Writes what is queued, and a pulse after it if one is due.
+    async fn write(
+        &self,
+        writer: &mut FrameWriter,
+        batch: &mut Vec<Bytes>,
+        stream: &mut dyn PeerStream,
+        pulse: bool,
+    ) -> Result<(), BrokenLink> {
+        writer.push_rest(self.outbox.take(batch));
+        for frame in batch.drain(..) {
+            writer.push(&[], frame)?;
+        }
+        if pulse {
+            writer.push_pulse()?;
+        }
+        writer.flush(stream).await?;
+        self.outbox.wrote();
+        Ok(())
     }
 }
 

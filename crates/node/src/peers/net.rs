@@ -184,7 +184,7 @@ impl PeerNet {
     #[must_use]
     pub fn written(&self) -> Vec<(NodeId, u64, u64)> {
         let links = self.0.0.links.read();
-        links.iter().map(|(peer, link)| (*peer, link.written.load(Ordering::Relaxed), link.outbox.dropped())).collect()
+        links.iter().map(|(peer, link)| (*peer, link.outbox.written(), link.outbox.dropped())).collect()
     }
 
     /// The last connection this node refused, for whoever asks why a member cannot join.

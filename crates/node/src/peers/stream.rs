@@ -19,6 +19,11 @@ impl<T: AsyncRead + AsyncWrite + Send + Unpin> PeerStream for T {}
 
 /// The outgoing side.
 pub trait Connector: Send + Sync {
+    /// Whether it leaves connections as they are, so that what is written to the socket is what the peer reads.
+    fn is_plain(&self) -> bool {
+        false
+    }
+
     /// Secures a connection just opened to `target`, the `host:port` as configured.
     fn secure<'a>(&'a self, target: &'a str, tcp: TcpStream) -> Awaiting<'a, io::Result<Box<dyn PeerStream>>>;
 }
@@ -51,6 +56,10 @@ impl PeerSecurity {
 pub struct PlainTcp;
 
 impl Connector for PlainTcp {
+    fn is_plain(&self) -> bool {
+        true
+    }
+
     fn secure<'a>(&'a self, _target: &'a str, tcp: TcpStream) -> Awaiting<'a, io::Result<Box<dyn PeerStream>>> {
         Box::pin(async move { Ok(Box::new(tcp) as Box<dyn PeerStream>) })
     }
