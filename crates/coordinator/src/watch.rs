@@ -1,5 +1,7 @@
 //! Watching: ordered, unique, gapless, resumable, bookmarkable (W1-W9).
 
+use std::task::{Context, Poll};
+
 pub use tidelock_model::{WatchClosed, WatchNotice, WatchRequest, WatcherId};
 
 use crate::Answering;
@@ -16,6 +18,12 @@ pub trait Subscription: Send + Sync {
     /// Asks for one [`WatchNotice::Progress`] as soon as no watcher of the subscription is behind.
     fn request_progress(&self);
 
-    /// The next notice; `None` when the node is stopping.
-    fn next(&self) -> Answering<'_, Option<WatchNotice>>;
+    /// The next notice; `None` when the node is stopping. If there is none yet, the task of `cx` is woken when there may
+    /// be one, or when the node stops: the task that asked last, and no other.
+    fn poll_next(&self, cx: &mut Context<'_>) -> Poll<Option<WatchNotice>>;
+
+    /// The same, to be awaited. Nothing is lost if it is dropped before it is done.
+    fn next(&self) -> Answering<'_, Option<WatchNotice>> {
+        Box::pin(std::future::poll_fn(move |cx| self.poll_next(cx)))
+    }
 }

@@ -307,7 +307,13 @@ impl Counting {
         }
     }
 
-    fn finish(&mut self, code: Code) {
+    /// Counts bytes of the answer.
+    pub(crate) fn sent(&self, bytes: usize) {
+        self.counts.sent_bytes.fetch_add(bytes as u64, Ordering::Relaxed);
+    }
+
+    /// Counts how the call ended, if it was not counted before.
+    pub(crate) fn finish(&mut self, code: Code) {
         if std::mem::replace(&mut self.done, true) {
             return;
         }

@@ -183,7 +183,7 @@ impl Observer {
         loop {
             match watching.next().await.ok_or(FaceError::Stopped)? {
                 WatchNotice::Events { revision, events, .. } => {
-                    for event in &events {
+                    for event in events.iter() {
                         if event.kind() == EventKind::Delete {
                             return Ok(());
                         }

@@ -1,5 +1,5 @@
 //! What an HTTP/2 connection of a client asks, handed to whoever answers it: calls with one message each way to
-//! `unary`, everything else to `door`.
+//! `unary`, Watch streams to `watch`, everything else to `door`.
 
 use std::sync::Arc;
 
@@ -11,10 +11,12 @@ use tonic::Status;
 use tonic::body::Body;
 
 use crate::call_counts::CallCounts;
+use crate::client_body::ClientBody;
 use crate::door::Door;
 use crate::listener::ClientName;
 use crate::services::Services;
 use crate::unary::{self, CallHead, Methods, PREFIX_BYTES};
+use crate::watch;
 
 /// One client's connection.
 pub(crate) struct ClientConnection {
@@ -55,13 +57,13 @@ impl ClientConnection {
 }
 
 impl Service for ClientConnection {
-    type Body = Body;
+    type Body = ClientBody;
 
     fn collects(&self, head: &RequestHead) -> Option<usize> {
         self.call_head(head).map(|_| PREFIX_BYTES + self.message_bytes())
     }
 
-    fn call(self: &Arc<ClientConnection>, head: &RequestHead, body: Bytes) -> Answering<Reply<Body>> {
+    fn call(self: &Arc<ClientConnection>, head: &RequestHead, body: Bytes) -> Answering<Reply<ClientBody>> {
         if let Some(call) = self.call_head(head)
             && let Some(message) = unary::one_message(&body, self.message_bytes())
         {
@@ -71,10 +73,15 @@ impl Service for ClientConnection {
             return Box::pin(async { Reply::Other(Status::internal("malformed request").into_http()) });
         };
         let answering = self.door.clone().answer(self.named(request));
-        Box::pin(async { Reply::Other(answering.await) })
+        Box::pin(async { Reply::Other(answering.await.map(ClientBody::Other)) })
     }
 
-    fn serve(&self, request: http::Request<Incoming>) -> Answering<http::Response<Body>> {
-        Box::pin(self.door.clone().answer(self.named(request.map(Body::new))))
+    fn serve(&self, request: http::Request<Incoming>) -> Answering<http::Response<ClientBody>> {
+        let request = self.named(request.map(Body::new));
+        if watch::is_plain(&request) {
+            return Box::pin(std::future::ready(self.door.face().watch(request)));
+        }
+        let answering = self.door.clone().answer(request);
+        Box::pin(async { answering.await.map(ClientBody::Other) })
     }
 }

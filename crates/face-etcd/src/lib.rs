@@ -21,11 +21,12 @@
 //!
 //! Wire types end in the first function of each request: `*_to_command`, `*_to_query`, `*_to_op` and
 //! their `*_to_response` are pure and public, for the simulator. `error_map` holds every error; sockets
-//! are in `listener` alone. A call: `listener`, `http2_service`, `unary`, and the service's own file; streams and the
-//! gateway take `door` instead of `unary`. Answers follow etcd 3.7.
+//! are in `listener` alone. A call: `listener`, `http2_service`, `unary`, and the service's own file; Watch streams take
+//! `watch` instead of `unary`, other streams and the gateway `door`. Answers follow etcd 3.7.
 
 mod call_counts;
 mod callers;
+mod client_body;
 mod config;
 mod door;
 mod error_map;
@@ -40,10 +41,12 @@ mod leader_watch;
 mod listener;
 mod paging;
 mod passwords;
+mod rarely;
 mod reply_stream;
 mod services;
 mod snapshot;
 mod tokens;
+mod told;
 mod unary;
 
 pub mod alarm;
@@ -83,7 +86,6 @@ use tidelock_etcd_api::etcdserverpb::cluster_server::ClusterServer;
 use tidelock_etcd_api::etcdserverpb::kv_server::KvServer;
 use tidelock_etcd_api::etcdserverpb::lease_server::LeaseServer;
 use tidelock_etcd_api::etcdserverpb::maintenance_server::MaintenanceServer;
-use tidelock_etcd_api::etcdserverpb::watch_server::WatchServer;
 use tidelock_etcd_api::healthpb::health_server::HealthServer;
 use tidelock_etcd_api::v3electionpb::election_server::ElectionServer;
 use tidelock_etcd_api::v3lockpb::lock_server::LockServer;
@@ -112,7 +114,6 @@ struct Shared {
     services: Arc<Services>,
     counts: Arc<CallCounts>,
     kv: KvServer<Services>,
-    watch: WatchServer<Services>,
     lease: LeaseServer<Services>,
     cluster: ClusterServer<Services>,
     maintenance: MaintenanceServer<Services>,
@@ -132,7 +133,6 @@ impl EtcdFace {
         // Answers are not limited: clients expect listings of any size to be sent.
         EtcdFace(Arc::new(Shared {
             kv: KvServer::from_arc(Arc::clone(&services)).max_decoding_message_size(message_bytes),
-            watch: WatchServer::from_arc(Arc::clone(&services)).max_decoding_message_size(message_bytes),
             lease: LeaseServer::from_arc(Arc::clone(&services)).max_decoding_message_size(message_bytes),
             cluster: ClusterServer::from_arc(Arc::clone(&services)).max_decoding_message_size(message_bytes),
             maintenance: MaintenanceServer::from_arc(Arc::clone(&services)).max_decoding_message_size(message_bytes),
@@ -202,7 +202,10 @@ impl Service<http::Request<Body>> for EtcdFace {
         let answering = match service {
             Some("etcdserverpb.KV") => shared.kv.clone().call(request),
             Some("etcdserverpb.Lease") => shared.lease.clone().call(request),
-            Some("etcdserverpb.Watch") => shared.watch.clone().call(request),
+            Some("etcdserverpb.Watch") if request.uri().path() == watch::PATH => {
+                let services = Arc::clone(&shared.services);
+                Box::pin(async move { Ok(watch::serve(services, request).await) })
+            }
             Some("etcdserverpb.Cluster") => shared.cluster.clone().call(request),
             Some("etcdserverpb.Maintenance") => shared.maintenance.clone().call(request),
             Some("etcdserverpb.Auth") => shared.auth.clone().call(request),

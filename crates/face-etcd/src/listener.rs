@@ -9,7 +9,7 @@
 //! port, or TLS to a plain one, is told so in the way of the protocol expected here, and closed.
 
 use std::convert::Infallible;
-use std::future::Future;
+use std::future::{Future, poll_fn};
 use std::io;
 use std::pin::pin;
 use std::sync::Arc;
@@ -34,6 +34,7 @@ use tonic::transport::server::{Connected, TcpConnectInfo, TcpIncoming};
 use crate::door::Door;
 use crate::first_bytes::{Resumed, speaks_http2};
 use crate::http2_service::ClientConnection;
+use crate::rarely::Rarely;
 use crate::unary::Methods;
 use crate::{EtcdFace, FaceConfig};
 
@@ -187,15 +188,17 @@ impl Welcome {
         if is_http2 {
             let client = ClientConnection { door: self.door, methods: self.methods, name };
             let mut serving = pin!(Serving::new(io, read, Arc::new(client), self.keeping));
-            // It keeps its turns short by itself.
-            tokio::task::unconstrained(async {
-                tokio::select! {
-                    _ended = &mut serving => return,
-                    _ = ending.wait_for(|ending| *ending) => serving.as_mut().say_goodbye(),
+            let mut goodbye = pin!(ending.wait_for(|ending| *ending));
+            let (mut rarely, mut is_told) = (Rarely::default(), false);
+            let serving = poll_fn(|cx| {
+                if !is_told && rarely.poll(cx, |cx| goodbye.as_mut().poll(cx).map(drop)).is_ready() {
+                    is_told = true;
+                    serving.as_mut().say_goodbye();
                 }
-                let _ended = serving.await;
-            })
-            .await;
+                serving.as_mut().poll(cx)
+            });
+            // It keeps its turns short by itself.
+            let _ended = tokio::task::unconstrained(serving).await;
         } else {
             let door = self.door;
             let service = service_fn(move |mut request: Request<Incoming>| {

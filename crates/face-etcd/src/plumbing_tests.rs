@@ -74,7 +74,7 @@ fn event_of(bytes: usize) -> WatchNotice {
     let meta = RecordMeta { created: REVISION, modified: REVISION, version: 1, lease: LeaseId::NONE, sub: 0 };
     let record = Record::new(meta, &vec![b'v'; bytes]);
     let event = Event { key: Key::new(Space::User, b"k"), record, previous: None };
-    WatchNotice::Events { id: WatcherId(0), revision: Revision(8), events: vec![event] }
+    WatchNotice::Events { id: WatcherId(0), revision: Revision(8), events: vec![event].into() }
 }
 
 async fn next(stream: &mut Streaming<WatchResponse>) -> WatchResponse {

@@ -116,7 +116,7 @@ fn two_in_line(double: &Double) {
 
 fn deleted(name: &str) -> WatchNotice {
     let event = Event { key: item(name, REVISION).key, record: Record::tombstone(Revision(8), 0), previous: None };
-    WatchNotice::Events { id: WatcherId(0), revision: Revision(8), events: vec![event] }
+    WatchNotice::Events { id: WatcherId(0), revision: Revision(8), events: vec![event].into() }
 }
 
 /// Whether the last command takes exactly the place away that was created at revision 7.

@@ -4,6 +4,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use tidelock_coordinator::{
@@ -149,9 +150,10 @@ impl Coordinator for Double {
         let opened = mpsc::channel(64);
         Arc::new(DoubleSubscription {
             opening: opened.0,
-            opened: Mutex::new(opened.1),
+            opened: Arc::new(Mutex::new(opened.1)),
             notices: Arc::clone(&self.notices_out),
             open: Arc::clone(&self.subscriptions),
+            taking: std::sync::Mutex::new(None),
         })
     }
 
@@ -224,9 +226,10 @@ impl Coordinator for Double {
 /// Answers opens and closes at once; the rest is what the test puts into `Double::notices`.
 struct DoubleSubscription {
     opening: mpsc::Sender<WatchNotice>,
-    opened: Mutex<mpsc::Receiver<WatchNotice>>,
+    opened: Arc<Mutex<mpsc::Receiver<WatchNotice>>>,
     notices: Arc<Mutex<mpsc::Receiver<WatchNotice>>>,
     open: Arc<AtomicUsize>,
+    taking: std::sync::Mutex<Option<Answering<'static, Option<WatchNotice>>>>,
 }
 
 impl DoubleSubscription {
@@ -245,15 +248,22 @@ impl Subscription for DoubleSubscription {
     fn request_progress(&self) {
         self.tell(WatchNotice::Progress { revision: REVISION });
     }
-    fn next(&self) -> Answering<'_, Option<WatchNotice>> {
-        Box::pin(async move {
-            let (mut opened, mut notices) = (self.opened.lock().await, self.notices.lock().await);
-            tokio::select! {
-                biased;
-                notice = opened.recv() => notice,
-                notice = notices.recv() => notice,
-            }
-        })
+    fn poll_next(&self, cx: &mut Context<'_>) -> Poll<Option<WatchNotice>> {
+        let mut taking = self.taking.lock().unwrap();
+        let next = taking.get_or_insert_with(|| {
+            let (opened, notices) = (Arc::clone(&self.opened), Arc::clone(&self.notices));
+            Box::pin(async move {
+                let (mut opened, mut notices) = (opened.lock().await, notices.lock().await);
+                tokio::select! {
+                    biased;
+                    notice = opened.recv() => notice,
+                    notice = notices.recv() => notice,
+                }
+            })
+        });
+        let notice = std::task::ready!(next.as_mut().poll(cx));
+        *taking = None;
+        Poll::Ready(notice)
     }
 }
 

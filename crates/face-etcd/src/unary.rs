@@ -22,11 +22,11 @@ use tidelock_etcd_api::v3lockpb::lock_server::Lock;
 use tidelock_http2::RequestHead;
 use tidelock_http2::serve::{Answering, Reply};
 use tokio::task::JoinSet;
-use tonic::body::Body;
 use tonic::metadata::MetadataMap;
 use tonic::{Code, Request, Status};
 
 use crate::call_counts::CallCounts;
+use crate::client_body::ClientBody;
 use crate::door::time_given;
 use crate::error_map::FaceError;
 use crate::http2_service::ClientConnection;
@@ -50,7 +50,7 @@ const UNREAD: [&[u8]; 7] = [
 ];
 
 /// Carries one call out.
-type Run = fn(Call) -> Answering<Reply<Body>>;
+type Run = fn(Call) -> Answering<Reply<ClientBody>>;
 
 /// What a head says of its call: found out once, since the same head comes with many calls.
 pub(crate) struct CallHead {
@@ -66,7 +66,7 @@ pub(crate) struct CallHead {
 
 impl CallHead {
     /// Begins a call.
-    pub(crate) fn call(&self, connection: &Arc<ClientConnection>, message: Bytes) -> Answering<Reply<Body>> {
+    pub(crate) fn call(&self, connection: &Arc<ClientConnection>, message: Bytes) -> Answering<Reply<ClientBody>> {
         let began = connection.counts().start(self.method, PREFIX_BYTES + message.len());
         let ticket = Ticket { connection: Arc::clone(connection), method: self.method, began, ended: false };
         if self.requires_leader && !connection.has_leader() {
@@ -87,7 +87,7 @@ struct Ticket {
 }
 
 impl Ticket {
-    fn ended(mut self, result: Result<Bytes, Status>) -> Reply<Body> {
+    fn ended(mut self, result: Result<Bytes, Status>) -> Reply<ClientBody> {
         self.ended = true;
         let counts = self.connection.counts();
         match result {
@@ -121,7 +121,7 @@ struct Call {
 
 impl Call {
     /// Reads the message and has it answered by `work`, which gets the connection and the request.
-    fn answer<Q, F>(self, work: impl FnOnce(Arc<ClientConnection>, Request<Q>) -> F) -> Answering<Reply<Body>>
+    fn answer<Q, F>(self, work: impl FnOnce(Arc<ClientConnection>, Request<Q>) -> F) -> Answering<Reply<ClientBody>>
     where
         Q: Message + Default,
         F: Future<Output = Result<Bytes, Status>> + Send + 'static,
@@ -189,12 +189,12 @@ macro_rules! methods {
 }
 
 /// A put.
-fn put(call: Call) -> Answering<Reply<Body>> {
+fn put(call: Call) -> Answering<Reply<ClientBody>> {
     call.answer(|connection, request| async move { Ok(framed(&connection.services().answer_put(request).await?)) })
 }
 
 /// A range. One that may be long is read and written down by a task of its own: other calls on the connection go on.
-fn range(call: Call) -> Answering<Reply<Body>> {
+fn range(call: Call) -> Answering<Reply<ClientBody>> {
     call.answer(|connection, request: Request<RangeRequest>| async move {
         if is_short(request.get_ref()) {
             return Ok(framed(&connection.services().answer_range(request).await?));

@@ -21,12 +21,13 @@ use tidelock_coordinator::{WatchClosed, WatchNotice, WatchRequest, WatcherId};
 use tidelock_etcd_api::etcdserverpb::watch_create_request::FilterType;
 use tidelock_etcd_api::etcdserverpb::watch_request::RequestUnion;
 use tidelock_etcd_api::etcdserverpb::{WatchCreateRequest, WatchRequest as WireRequest, WatchResponse};
-use tidelock_model::{Caller, Event, EventKind, KeyRange, Revision};
+use tidelock_model::{Caller, Event, EventKind, KeyRange, Revision, SharedEvents};
 
 use crate::config::Limits;
 use crate::error_map::FaceError;
 use crate::header::wire_revision;
 use crate::key_range::{key_range, wire_event};
+pub use crate::told::Told;
 
 /// The watch id of responses that are about no watcher: refused ones and progress of the whole stream.
 const NO_WATCHER: i64 = -1;
@@ -40,6 +41,8 @@ const DUPLICATE_ID: &str = "mvcc: duplicate watch ID provided on the WatchStream
 /// What is to be done, in order.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Action {
+    /// Send these events.
+    Tell(Told),
     /// Send this, with a header at that revision.
     Reply(HeaderAt, WatchResponse),
     /// Open a watcher.
@@ -232,7 +235,7 @@ impl WatchStream {
                 }
                 self.answered(id, actions);
             }
-            WatchNotice::Events { id, revision, events } => self.on_events(id, revision, &events, actions),
+            WatchNotice::Events { id, revision, events } => self.on_events(id, revision, events, actions),
             WatchNotice::Progress { revision } => self.on_progress(revision, actions),
             WatchNotice::Closed { id, why } => {
                 self.on_closed(id, why, actions);
@@ -251,26 +254,26 @@ impl WatchStream {
         self.tell_refusals(actions);
     }
 
-    fn on_events(&mut self, id: WatcherId, revision: Revision, events: &[Event], actions: &mut VecDeque<Action>) {
+    fn on_events(&mut self, id: WatcherId, revision: Revision, events: SharedEvents, actions: &mut VecDeque<Action>) {
         let Some(watcher) = self.watchers.get_mut(&id) else { return };
-        let wanted = |event: &&Event| match event.kind() {
+        let wanted = |event: &Event| match event.kind() {
             EventKind::Put => watcher.want_puts,
             EventKind::Delete => watcher.want_deletes,
         };
-        // The subscription may tell what was before unasked, because it had it at hand; clients print it.
-        let want_previous = watcher.want_previous;
-        let events: Vec<_> = events.iter().filter(wanted).map(|event| wire_event(event, want_previous)).collect();
+        let events = match events.iter().all(wanted) {
+            true => events,
+            false => events.iter().filter(|event| wanted(event)).cloned().collect::<Vec<_>>().into(),
+        };
         if events.is_empty() {
             return;
         }
         watcher.quiet = false;
-        let response = WatchResponse { watch_id: watcher.wire_id, events, ..Default::default() };
-        let at = HeaderAt::Revision(revision);
-        if watcher.fragment {
-            let parts = fragments(response, self.limits.message_bytes());
-            actions.extend(parts.into_iter().map(|part| Action::Reply(at, part)));
+        let told = Told { revision, watch_id: watcher.wire_id, events, with_previous: watcher.want_previous };
+        if watcher.fragment && told.bytes_max() >= self.limits.message_bytes() {
+            let parts = fragments(&told, self.limits.message_bytes());
+            actions.extend(parts.into_iter().map(|part| Action::Reply(HeaderAt::Revision(revision), part)));
         } else {
-            actions.push_back(Action::Reply(at, response));
+            actions.push_back(Action::Tell(told));
         }
     }
 
@@ -360,22 +363,18 @@ fn watched_range(create: &WatchCreateRequest) -> Result<KeyRange, String> {
     if range.is_empty() { Err(EMPTY_RANGE.to_owned()) } else { Ok(range) }
 }
 
-/// Splits a response into several of less than `max_bytes` each, as far as single events allow; all but
+/// Splits events into several responses of less than `max_bytes` each, as far as single events allow; all but
 /// the last are marked. The sizes are added up as protobuf will write them.
-fn fragments(response: WatchResponse, max_bytes: usize) -> Vec<WatchResponse> {
-    /// What the header, its ids at their longest included, and the flags take at most.
-    const ENVELOPE_BYTES: usize = 80;
-    /// The tag and the length in front of each event.
-    const EVENT_FRAME_BYTES: usize = 6;
-    let watch_id = response.watch_id;
+fn fragments(told: &Told, max_bytes: usize) -> Vec<WatchResponse> {
+    let watch_id = told.watch_id;
     let mut parts = vec![WatchResponse { watch_id, ..Default::default() }];
-    let mut bytes = ENVELOPE_BYTES;
-    for event in response.events {
-        let event_bytes = event.encoded_len() + EVENT_FRAME_BYTES;
+    let mut bytes = Told::ENVELOPE_BYTES;
+    for event in told.events.iter().map(|event| wire_event(event, told.with_previous)) {
+        let event_bytes = event.encoded_len() + Told::EVENT_FRAME_BYTES;
         let last = parts.last_mut().expect("there is always a part");
         if bytes + event_bytes >= max_bytes && !last.events.is_empty() {
             last.fragment = true;
-            bytes = ENVELOPE_BYTES;
+            bytes = Told::ENVELOPE_BYTES;
             parts.push(WatchResponse { watch_id, events: vec![event], ..Default::default() });
         } else {
             last.events.push(event);

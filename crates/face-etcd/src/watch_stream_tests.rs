@@ -1,6 +1,6 @@
 //! Tests of `watch_stream`.
 
-use tidelock_etcd_api::etcdserverpb::{WatchCancelRequest, WatchProgressRequest};
+use tidelock_etcd_api::etcdserverpb::{ResponseHeader, WatchCancelRequest, WatchProgressRequest};
 use tidelock_model::{Caller, Key, LeaseId, Record, RecordMeta, Space};
 
 use super::*;
@@ -33,7 +33,7 @@ fn delete_event(revision: u64) -> Event {
 }
 
 fn events(id: i64, revision: u64, events: Vec<Event>) -> WatchNotice {
-    WatchNotice::Events { id: WatcherId(id), revision: Revision(revision), events }
+    WatchNotice::Events { id: WatcherId(id), revision: Revision(revision), events: events.into() }
 }
 
 fn opened(id: i64) -> WatchNotice {
@@ -72,6 +72,10 @@ impl Driven {
     fn reply(&mut self, notice: WatchNotice) -> (HeaderAt, WatchResponse) {
         match self.notice(notice).remove(0) {
             Action::Reply(at, response) => (at, response),
+            Action::Tell(told) => {
+                let header = ResponseHeader::default();
+                (HeaderAt::Revision(told.revision), WatchResponse { header: None, ..told.to_response(header) })
+            }
             other => panic!("expected a reply, not {other:?}"),
         }
     }

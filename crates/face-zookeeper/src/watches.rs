@@ -275,7 +275,7 @@ mod tests {
     use super::*;
     use crate::outside::ThisMachine;
     use std::sync::atomic::{AtomicUsize, Ordering};
-    use tidelock_coordinator::Answering;
+    use std::task::{Context, Poll};
 
     #[derive(Default)]
     struct Asked(AtomicUsize);
@@ -286,8 +286,8 @@ mod tests {
         fn request_progress(&self) {
             self.0.fetch_add(1, Ordering::Relaxed);
         }
-        fn next(&self) -> Answering<'_, Option<WatchNotice>> {
-            Box::pin(std::future::pending())
+        fn poll_next(&self, _: &mut Context<'_>) -> Poll<Option<WatchNotice>> {
+            Poll::Pending
         }
     }
 

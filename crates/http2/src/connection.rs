@@ -13,6 +13,7 @@ use bytes::{Buf, Bytes, BytesMut};
 
 use crate::frame::{self, ErrorCode, FRAME_BYTES, HEAD_BYTES, Head, PREFACE, WINDOW_FIRST, WINDOW_MAX};
 use crate::hpack::{Decoder, Encoder};
+use crate::out::Out;
 use crate::request_head::RequestHead;
 use crate::streams::{Stream, Streams};
 use heads::{Known, Unfinished};
@@ -97,7 +98,7 @@ const WINDOW_TOO_LARGE: Fatal = fatal(ErrorCode::FlowControl, "a window is too l
 #[derive(Debug)]
 pub struct Connection {
     limits: Limits,
-    out: BytesMut,
+    out: Out,
     greeted: bool,
     settled: bool,
     decoder: Decoder,
@@ -130,16 +131,16 @@ impl Connection {
     /// A connection on which nothing was said yet.
     #[must_use]
     pub fn new(limits: Limits) -> Connection {
-        let mut out = BytesMut::new();
+        let mut out = Out::default();
         let settings = [
             (frame::SETTING_STREAMS, limits.streams),
             (frame::SETTING_WINDOW, limits.stream_window),
             (frame::SETTING_LIST_BYTES, limits.head_bytes),
         ];
-        frame::put_settings(&settings, &mut out);
+        frame::put_settings(&settings, out.end());
         let more = i64::from(limits.connection_window) - WINDOW_FIRST;
         if more > 0 {
-            frame::put_window(0, more as u32, &mut out);
+            frame::put_window(0, more as u32, out.end());
         }
         Connection {
             out,
@@ -196,7 +197,7 @@ impl Connection {
     pub fn receive(&mut self, input: &mut BytesMut, events: &mut Vec<Event>) -> Received {
         let received = self.receive_frames(input, events);
         if let Err(fatal) = received {
-            frame::put_goaway(self.highest, fatal.code, fatal.why, &mut self.out);
+            frame::put_goaway(self.highest, fatal.code, fatal.why, self.out.end());
         }
         received
     }
@@ -352,7 +353,7 @@ impl Connection {
             self.set_send_window(window)?;
         }
         self.settled = true;
-        frame::put_head(0, frame::SETTINGS, frame::ACK, 0, &mut self.out);
+        frame::put_head(0, frame::SETTINGS, frame::ACK, 0, self.out.end());
         self.send_waiting();
         Ok(())
     }
@@ -396,14 +397,14 @@ impl Connection {
             return Err(fatal(ErrorCode::FrameSize, "a ping has eight bytes"));
         };
         if !head.has(frame::ACK) {
-            frame::put_ping(payload, frame::ACK, &mut self.out);
+            frame::put_ping(payload, frame::ACK, self.out.end());
             return Ok(());
         }
         self.pings_out = self.pings_out.saturating_sub(1);
         if payload == LAST_CALL && std::mem::take(&mut self.leaving) {
             // Everything the client sent before it knew is here by now.
             self.last = Some(self.highest);
-            frame::put_goaway(self.highest, ErrorCode::NoError, "", &mut self.out);
+            frame::put_goaway(self.highest, ErrorCode::NoError, "", self.out.end());
         }
         Ok(())
     }
@@ -460,7 +461,7 @@ impl Connection {
     fn put_reset(&mut self, stream: u32, code: ErrorCode) {
         self.resets.truncate(RESETS_KEPT - 1);
         self.resets.push_front(stream);
-        frame::put_reset(stream, code, &mut self.out);
+        frame::put_reset(stream, code, self.out.end());
     }
 
     /// A stream is over; what was not read of it never will be.

@@ -13,6 +13,7 @@
 mod connection;
 mod frame;
 pub mod hpack;
+mod out;
 mod request_head;
 pub mod serve;
 mod streams;

@@ -11,6 +11,7 @@
 
 mod body;
 mod calls;
+mod piece;
 mod ready;
 #[cfg(test)]
 mod tests;
@@ -23,7 +24,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use bytes::{Buf, Bytes, BytesMut};
+use bytes::{Bytes, BytesMut};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite};
 use tokio::time::{Instant, Sleep};
 
@@ -31,6 +32,7 @@ use crate::{Connection, ErrorCode, Event, Limits, RequestHead};
 use body::Feed;
 pub use body::{Cut, Incoming};
 use calls::{Calls, Done, Work};
+pub use piece::Piece;
 use ready::Ready;
 
 /// How much is read at a time at first, and at most by a connection that has much to say. Most connections are idle,
@@ -44,7 +46,7 @@ const LOOKS_AT_ONCE: usize = 512;
 /// How often is written in a row.
 const WRITES_AT_ONCE: usize = 16;
 /// How many parts of one answer are taken in a row.
-const PARTS_AT_ONCE: usize = 16;
+const PARTS_AT_ONCE: usize = 64;
 /// How much of an answer may wait for its client before more of it is made.
 const BODY_BYTES_AHEAD: usize = 128 * 1024;
 /// What is kept of the memory for what is written, when all of it was.
@@ -53,7 +55,7 @@ const OUT_BYTES_KEPT: usize = 16 * 1024;
 /// Whoever answers.
 pub trait Service: Send + Sync + 'static {
     /// What answers with a body have as such.
-    type Body: http_body::Body<Data = Bytes, Error: std::error::Error> + Send + Unpin + 'static;
+    type Body: http_body::Body<Data: Into<Piece>, Error: std::error::Error> + Send + Unpin + 'static;
 
     /// How many bytes the body of this request may have to be collected and answered whole; nothing if it is to be
     /// served as a stream.
@@ -323,7 +325,12 @@ where
                 Some(Err(_)) => self.connection.reset(stream, ErrorCode::Internal),
                 Some(Ok(frame)) => match frame.into_data() {
                     Ok(data) => {
-                        self.connection.send_data(stream, data, false);
+                        let Piece { own, shared } = data.into();
+                        if shared.is_empty() {
+                            self.connection.send_data(stream, own, false);
+                        } else {
+                            self.connection.send_shared(stream, own, shared);
+                        }
                         if self.connection.waiting_bytes(stream) >= BODY_BYTES_AHEAD {
                             self.held.push((stream, place));
                             return;
@@ -351,23 +358,20 @@ where
     /// Writes until the socket takes no more or nothing is left.
     fn poll_write(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         for _ in 0..WRITES_AT_ONCE {
-            if self.connection.out().is_empty() {
+            if !self.connection.has_out() {
                 if self.unflushed {
                     ready!(Pin::new(&mut self.io).poll_flush(cx))?;
                     self.unflushed = false;
                 }
                 return Poll::Ready(Ok(()));
             }
-            let written = ready!(Pin::new(&mut self.io).poll_write(cx, self.connection.out()))?;
+            let written = ready!(self.poll_write_some(cx))?;
             if written == 0 {
                 return Poll::Ready(Err(io::ErrorKind::WriteZero.into()));
             }
-            self.connection.out().advance(written);
+            self.connection.wrote(written, OUT_BYTES_KEPT);
             self.unflushed = true;
-            if self.connection.out().is_empty() {
-                if self.connection.out().capacity() > OUT_BYTES_KEPT {
-                    *self.connection.out() = BytesMut::new();
-                }
+            if !self.connection.has_out() {
                 self.connection.send_waiting();
                 self.resume_bodies();
             }
@@ -375,6 +379,16 @@ where
         // There is more, and the socket takes it: after others had their turn.
         cx.waker().wake_by_ref();
         Poll::Pending
+    }
+
+    fn poll_write_some(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
+        let io = Pin::new(&mut self.io);
+        let parts = self.connection.out_parts();
+        match parts {
+            [bytes, shared] if shared.is_empty() => io.poll_write(cx, &bytes),
+            _ if io.is_write_vectored() => io.poll_write_vectored(cx, &parts),
+            _ => io.poll_write(cx, self.connection.out()),
+        }
     }
 
     /// Answers whose client took enough go on being made.

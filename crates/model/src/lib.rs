@@ -23,6 +23,7 @@ mod outcome;
 mod proposal;
 mod query;
 mod record;
+mod shared_events;
 mod watch;
 mod znode;
 pub mod zoo;
@@ -51,6 +52,7 @@ pub use outcome::{Answer, OpAnswer, Outcome, RangeAnswer, Refusal};
 pub use proposal::{Batch, Origin, Proposal, RequestId};
 pub use query::{LeaseInfo, PageQuery, Query, QueryAnswer};
 pub use record::{KeyValue, Record, RecordMeta};
+pub use shared_events::{SharedEvents, Written};
 pub use watch::{WatchClosed, WatchNotice, WatchRequest, WatcherId};
 pub use znode::{
     AclEntry, CreateZnode, Identity, SessionAnswer, ZnodeAnswer, ZnodeCommand, ZnodeError, ZnodeFound, ZnodeLife,

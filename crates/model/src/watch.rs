@@ -1,6 +1,6 @@
 //! What a watcher asks for and what it is told.
 
-use crate::{AuthRefusal, Caller, Event, KeyRange, Revision};
+use crate::{AuthRefusal, Caller, KeyRange, Revision, SharedEvents};
 
 /// Names a watcher within its subscription; chosen by the face.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -37,8 +37,8 @@ pub enum WatchNotice {
         id: WatcherId,
         /// The store's revision when the notice was made; at least that of the last event.
         revision: Revision,
-        /// The changes.
-        events: Vec<Event>,
+        /// The changes, shared by all watchers that are told the same.
+        events: SharedEvents,
     },
     /// Every watcher of this subscription was told everything up to `revision` (W6). Answers
     /// a request for progress.

@@ -1,14 +1,15 @@
 //! A face's subscription on a running node: takes from the hub's queue, and re-reads history for
 //! watchers that lag, on the face's own time.
 
+use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::task::{Context, Poll, Waker};
 
 use parking_lot::Mutex;
-use tidelock_coordinator::{Answering, Subscription, WatchNotice, WatchRequest, WatcherId};
+use tidelock_coordinator::{Subscription, WatchNotice, WatchRequest, WatcherId};
 use tidelock_model::WatchClosed;
 use tidelock_replica::watch_hub::{Lag, SubscriberId, WatchControl, WatchQueue};
-use tokio::sync::Notify;
 
 use crate::shared::{ApplyTask, Shared};
 
@@ -19,18 +20,59 @@ pub(crate) struct NodeSubscription {
     shared: Arc<Shared>,
     id: SubscriberId,
     queue: Arc<WatchQueue>,
-    filled: Arc<Notify>,
+    taker: Arc<Taker>,
     /// The watcher being re-read for, and how far; one at a time.
     rereading: Mutex<Option<(WatcherId, Lag)>>,
+}
+
+/// Resolves when the node stops.
+type Stopped = Pin<Box<dyn Future<Output = ()> + Send>>;
+
+/// The task that takes from a subscription. It is known from one notice to the next, so that being woken costs what
+/// waking it costs and nothing else.
+#[derive(Default)]
+struct Taker {
+    task: Mutex<Option<Waker>>,
+    /// Wakes the same task; nothing before anybody asked, or after the node stopped.
+    stopped: Mutex<Option<Stopped>>,
+}
+
+impl Taker {
+    fn wake(&self) {
+        // Not under the lock: the task may come at once.
+        let task = self.task.lock().clone();
+        if let Some(task) = task {
+            task.wake();
+        }
+    }
+
+    /// Has the task of `cx` woken from now on.
+    fn is_now(&self, cx: &mut Context<'_>, shared: &Shared) {
+        {
+            let mut task = self.task.lock();
+            if task.as_ref().is_some_and(|task| task.will_wake(cx.waker())) {
+                return;
+            }
+            *task = Some(cx.waker().clone());
+        }
+        let mut stopped = self.stopped.lock();
+        let waiting = stopped.get_or_insert_with(|| {
+            let mut stopped = shared.stopped.subscribe();
+            Box::pin(async move { drop(stopped.wait_for(Option::is_some).await) })
+        });
+        if waiting.as_mut().poll(cx).is_ready() {
+            *stopped = None;
+        }
+    }
 }
 
 impl NodeSubscription {
     pub(crate) fn new(shared: Arc<Shared>) -> NodeSubscription {
         let id = shared.next_subscriber.fetch_add(1, Ordering::Relaxed);
-        let filled = Arc::new(Notify::new());
-        let wake = filled.clone();
-        let queue = Arc::new(WatchQueue::new(shared.limits.watch_queue, move || wake.notify_one()));
-        let subscription = NodeSubscription { shared, id, queue: queue.clone(), filled, rereading: Mutex::new(None) };
+        let taker = Arc::new(Taker::default());
+        let wake = taker.clone();
+        let queue = Arc::new(WatchQueue::new(shared.limits.watch_queue, move || wake.wake()));
+        let subscription = NodeSubscription { shared, id, queue: queue.clone(), taker, rereading: Mutex::new(None) };
         subscription.control(WatchControl::Subscribe { subscriber: id, queue });
         subscription
     }
@@ -64,36 +106,11 @@ impl NodeSubscription {
         } else {
             *rereading = Some((id, lag));
         }
-        (!page.events.is_empty()).then_some(WatchNotice::Events { id, revision, events: page.events })
+        (!page.events.is_empty()).then_some(WatchNotice::Events { id, revision, events: page.events.into() })
     }
 
     fn is_rereading(&self) -> bool {
         self.rereading.lock().is_some()
-    }
-
-    async fn next_notice(&self) -> Option<WatchNotice> {
-        let mut stopped = self.shared.stopped.subscribe();
-        loop {
-            if self.shared.is_stopped() {
-                return None;
-            }
-            // What was queued for other watchers goes first: it is older than what is read now.
-            if let Some(notice) = self.queue.take() {
-                return Some(notice);
-            }
-            if let Some(notice) = self.reread() {
-                return Some(notice);
-            }
-            if self.is_rereading() {
-                tokio::task::yield_now().await;
-                continue;
-            }
-            tokio::select! {
-                biased;
-                () = self.filled.notified() => {}
-                _ = stopped.changed() => {}
-            }
-        }
     }
 }
 
@@ -111,8 +128,24 @@ impl Subscription for NodeSubscription {
         self.control(WatchControl::Progress { subscriber: self.id });
     }
 
-    fn next(&self) -> Answering<'_, Option<WatchNotice>> {
-        Box::pin(self.next_notice())
+    fn poll_next(&self, cx: &mut Context<'_>) -> Poll<Option<WatchNotice>> {
+        // First of all: what comes from now on wakes the task, and what came before is found below.
+        self.taker.is_now(cx, &self.shared);
+        // What was queued for other watchers goes first: it is older than what is read now.
+        if let Some(notice) = self.queue.take() {
+            return Poll::Ready(Some(notice));
+        }
+        if self.shared.is_stopped() {
+            return Poll::Ready(None);
+        }
+        if let Some(notice) = self.reread() {
+            return Poll::Ready(Some(notice));
+        }
+        if self.is_rereading() {
+            // There is more to read; others have a turn before.
+            cx.waker().wake_by_ref();
+        }
+        Poll::Pending
     }
 }
 

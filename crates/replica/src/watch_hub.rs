@@ -11,8 +11,9 @@
 //! - W6: progress is only told while no watcher of the subscription lags;
 //! - W9: nothing below a watcher's start revision is ever queued.
 //!
-//! Cost of an event: one look-up for its key, one per distinct prefix length being watched, one test
-//! per distinct other range, and a push per matching watcher. Identical ranges are tested once.
+//! Cost of an event: one look-up for its key, one per distinct prefix length being watched, one among the
+//! other ranges, and a push per matching watcher. Watchers of the same range share what they are told, and
+//! a subscription is woken once, whatever the number of its watchers.
 //!
 //! Who may watch what is asked when a watcher is opened and whenever users and roles change (A1).
 //!
@@ -20,14 +21,17 @@
 
 mod interest;
 mod queue;
+mod range_tree;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use tidelock_model::{Auth, Errand, Event, Need, Revision, WatchClosed, WatchNotice, WatchRequest, WatcherId};
+use tidelock_model::{
+    Auth, Errand, Event, Need, Revision, SharedEvents, WatchClosed, WatchNotice, WatchRequest, WatcherId,
+};
 use tidelock_state::State;
 
-use self::interest::Interests;
+use self::interest::{Group, Interests};
 pub use self::queue::{Lag, QueueLimits, WatchQueue};
 
 /// Names a subscription within one hub.
@@ -128,43 +132,30 @@ impl WatchHub {
         if self.watchers == 0 || events.is_empty() {
             return;
         }
-        let mut matched: BTreeMap<(SubscriberId, WatcherId), Vec<Event>> = BTreeMap::new();
-        for event in events {
-            self.interests.each_matching(&event.key, |who| {
-                matched.entry(who).or_default().push(event.clone());
+        let WatchHub { subscribers, interests, touched, lagged, .. } = self;
+        let mut delivery = Delivery { revision, subscribers, touched, lagged };
+        if let [event] = events {
+            let mut shared = None;
+            interests.each_matching(&event.key, |group| {
+                let events = shared.get_or_insert_with(|| SharedEvents::from(vec![event.clone()]));
+                delivery.deliver(group, events);
             });
-        }
-        for ((subscriber, watcher), events) in matched {
-            if tidelock_model::planted!(RevisionToldInPieces) {
-                events.into_iter().for_each(|event| self.deliver(subscriber, watcher, vec![event]));
-                continue;
-            }
-            self.deliver(subscriber, watcher, events);
-        }
-    }
-
-    fn deliver(&mut self, subscriber_id: SubscriberId, id: WatcherId, mut events: Vec<Event>) {
-        let Some(subscriber) = self.subscribers.get_mut(&subscriber_id) else { return };
-        let Some(watcher) = subscriber.watchers.get_mut(&id) else { return };
-        // A watcher may start in the future.
-        let early = tidelock_model::planted!(FutureWatchToldAtOnce);
-        events.retain(|event| event.record.meta().modified >= watcher.next || early);
-        let Some(first) = events.first().map(|event| event.record.meta().modified) else { return };
-        if !watcher.live {
             return;
         }
-        let notice = WatchNotice::Events { id, revision: self.revision, events };
-        if !subscriber.queue.offer(notice) {
-            if tidelock_model::planted!(FullQueueDropsEvents) {
-                return;
-            }
-            self.lagged += 1;
-            watcher.live = false;
-            subscriber.lagging += 1;
-            let from = if tidelock_model::planted!(LagBeginsTooLate) { self.revision.next() } else { first };
-            subscriber.queue.lag(id, lag_of(watcher, from));
+        // W4: a group is told everything of a revision at once.
+        let mut matched: BTreeMap<u64, (&Group, Vec<Event>)> = BTreeMap::new();
+        for event in events {
+            interests.each_matching(&event.key, |group| {
+                matched.entry(group.number).or_insert_with(|| (group, Vec::new())).1.push(event.clone());
+            });
         }
-        self.touched.push(subscriber.queue.clone());
+        for (group, events) in matched.into_values() {
+            if tidelock_model::planted!(RevisionToldInPieces) {
+                events.into_iter().for_each(|event| delivery.deliver(group, &vec![event].into()));
+                continue;
+            }
+            delivery.deliver(group, &events.into());
+        }
     }
 
     /// How often a watcher fell behind because its queue was full.
@@ -280,8 +271,8 @@ impl WatchHub {
             Err(_) => return self.close(subscriber_id, id, WatchClosed::Compacted { compacted: state.compacted() }),
         };
         let caught_up = page.next > state.revision();
-        let notice = WatchNotice::Events { id, revision: self.revision, events: page.events };
-        let empty = matches!(&notice, WatchNotice::Events { events, .. } if events.is_empty());
+        let empty = page.events.is_empty();
+        let notice = WatchNotice::Events { id, revision: self.revision, events: page.events.into() };
         if caught_up && (empty || subscriber.queue.offer(notice)) {
             watcher.live = true;
             watcher.next = page.next;
@@ -313,11 +304,63 @@ impl WatchHub {
     }
 }
 
+/// The part of the hub that is needed to hand out events, while the groups they go to are looked at.
+struct Delivery<'a> {
+    revision: Revision,
+    subscribers: &'a mut BTreeMap<SubscriberId, Subscriber>,
+    touched: &'a mut Vec<Arc<WatchQueue>>,
+    lagged: &'a mut u64,
+}
+
+impl Delivery<'_> {
+    /// Hands the same events to all watchers of a range.
+    fn deliver(&mut self, group: &Group, events: &SharedEvents) {
+        let mut members = group.who.iter().peekable();
+        while let Some((subscriber_id, id)) = members.next() {
+            let Some(subscriber) = self.subscribers.get_mut(subscriber_id) else { continue };
+            let mut touched = subscriber.take(*id, self.revision, events, self.lagged);
+            while let Some((_, id)) = members.next_if(|(other, _)| other == subscriber_id) {
+                touched |= subscriber.take(*id, self.revision, events, self.lagged);
+            }
+            if touched {
+                self.touched.push(subscriber.queue.clone());
+            }
+        }
+    }
+}
+
 fn lag_of(watcher: &Watcher, next: Revision) -> Lag {
     Lag { next, range: watcher.request.range.clone(), want_previous: watcher.request.want_previous }
 }
 
 impl Subscriber {
+    /// Queues what a watcher wants to hear of `events`, or has it lag. Whether there was any.
+    fn take(&mut self, id: WatcherId, revision: Revision, events: &SharedEvents, lagged: &mut u64) -> bool {
+        let Some(watcher) = self.watchers.get_mut(&id) else { return false };
+        // A watcher may start in the future.
+        let early = tidelock_model::planted!(FutureWatchToldAtOnce);
+        let wanted = |event: &&Event| event.record.meta().modified >= watcher.next || early;
+        let Some(first) = events.iter().find(wanted).map(|event| event.record.meta().modified) else { return false };
+        if !watcher.live {
+            return false;
+        }
+        let events = match events.iter().all(|event| wanted(&event)) {
+            true => events.clone(),
+            false => events.iter().filter(wanted).cloned().collect::<Vec<_>>().into(),
+        };
+        if !self.queue.offer(WatchNotice::Events { id, revision, events }) {
+            if tidelock_model::planted!(FullQueueDropsEvents) {
+                return false;
+            }
+            *lagged += 1;
+            watcher.live = false;
+            self.lagging += 1;
+            let from = if tidelock_model::planted!(LagBeginsTooLate) { revision.next() } else { first };
+            self.queue.lag(id, lag_of(watcher, from));
+        }
+        true
+    }
+
     fn tell_progress(&mut self, revision: Revision) {
         if self.progress_wanted && (self.lagging == 0 || tidelock_model::planted!(ProgressWhileLagging)) {
             self.progress_wanted = false;

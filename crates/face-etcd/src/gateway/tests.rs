@@ -159,7 +159,7 @@ fn event(value: &[u8]) -> WatchNotice {
     let meta = RecordMeta { created: REVISION, modified: REVISION, version: 1, lease: LeaseId::NONE, sub: 0 };
     let record = Record::new(meta, value);
     let event = Event { key: Key::new(Space::User, b"k"), record, previous: None };
-    WatchNotice::Events { id: WatcherId(0), revision: Revision(8), events: vec![event] }
+    WatchNotice::Events { id: WatcherId(0), revision: Revision(8), events: vec![event].into() }
 }
 
 const CREATE: &str = r#"{"create_request":{"key":"aw=="}}"#;

@@ -3,6 +3,8 @@
 //! Data that finds no window waits with its stream. Streams that could send stand in line and send a frame each in
 //! turn, so that a large answer does not hold up small ones.
 
+use std::io::IoSlice;
+
 use bytes::{BufMut, Bytes, BytesMut};
 
 use super::{Connection, LAST_CALL, OUT_BYTES_DATA};
@@ -26,7 +28,24 @@ enum Turn {
 impl Connection {
     /// What is to be written. Take from its front what was written.
     pub fn out(&mut self) -> &mut BytesMut {
-        &mut self.out
+        self.out.end()
+    }
+
+    /// Whether anything is to be written.
+    #[must_use]
+    pub fn has_out(&self) -> bool {
+        !self.out.is_empty()
+    }
+
+    /// What is to be written, in two parts, either of which may be empty.
+    #[must_use]
+    pub fn out_parts(&self) -> [IoSlice<'_>; 2] {
+        self.out.parts()
+    }
+
+    /// So much of it was written. What is kept of the memory for it then is `bytes_kept` at most.
+    pub fn wrote(&mut self, count: usize, bytes_kept: usize) {
+        self.out.wrote(count, bytes_kept);
     }
 
     /// Begins an answer. Nothing, if nobody waits for it any more.
@@ -41,10 +60,10 @@ impl Connection {
             return;
         }
         let at = self.begin_head();
-        self.encoder.begin(&mut self.out);
-        self.encoder.status(status, &mut self.out);
+        self.encoder.begin(self.out.end());
+        self.encoder.status(status, self.out.end());
         for (name, value) in fields {
-            self.encoder.field(name, value, &mut self.out);
+            self.encoder.field(name, value, self.out.end());
         }
         self.end_head(at, stream, end);
         if end {
@@ -58,6 +77,27 @@ impl Connection {
         open.waiting_bytes += data.len();
         open.waiting.push_back(Waiting::Data(data, end));
         self.send_of(stream);
+    }
+
+    /// More of an answer: bytes of its own, and then some that other answers have too. Those are not copied if they can
+    /// be sent as they are.
+    pub fn send_shared(&mut self, stream: u32, own: Bytes, shared: Bytes) {
+        let nobody_waits = self.streams.line.is_empty();
+        let Some(open) = self.streams.get(stream) else { return };
+        let bytes = own.len() + shared.len();
+        let fits = open.waiting.is_empty()
+            && bytes as i64 <= open.send_window.min(self.send_window)
+            && bytes <= self.send_frame_bytes;
+        if !fits || !nobody_waits || self.out.len() >= OUT_BYTES_DATA {
+            self.send_data(stream, own, false);
+            self.send_data(stream, shared, false);
+            return;
+        }
+        open.send_window -= bytes as i64;
+        self.send_window -= bytes as i64;
+        frame::put_head(bytes, frame::DATA, 0, stream, self.out.end());
+        self.out.end().put_slice(&own);
+        self.out.put_shared(shared);
     }
 
     /// Ends an answer with what there is to say after it.
@@ -79,8 +119,8 @@ impl Connection {
         self.send_head(stream, 200, content, false);
         if fits {
             self.send_window -= size;
-            frame::put_head(message.len(), frame::DATA, 0, stream, &mut self.out);
-            self.out.put_slice(&message);
+            frame::put_head(message.len(), frame::DATA, 0, stream, self.out.end());
+            self.out.end().put_slice(&message);
             self.put_trailers(stream, [(&b"grpc-status"[..], &b"0"[..])]);
             self.sent_all(stream);
         } else {
@@ -113,7 +153,7 @@ impl Connection {
         if open.receiving && open.released * 2 >= i64::from(self.limits.stream_window) {
             let more = std::mem::take(&mut open.released);
             open.receive_window += more;
-            frame::put_window(stream, more as u32, &mut self.out);
+            frame::put_window(stream, more as u32, self.out.end());
         }
         self.release_connection(0);
     }
@@ -126,22 +166,22 @@ impl Connection {
         if self.released * 2 >= window && self.unread <= window {
             let more = std::mem::take(&mut self.released);
             self.receive_window += more;
-            frame::put_window(0, more as u32, &mut self.out);
+            frame::put_window(0, more as u32, self.out.end());
         }
     }
 
     /// Asks whether anybody is there.
     pub fn send_ping(&mut self) {
         self.pings_out += 1;
-        frame::put_ping(*b"tidelock", 0, &mut self.out);
+        frame::put_ping(*b"tidelock", 0, self.out.end());
     }
 
     /// Tells the client to send new requests elsewhere. What it sent before it knew is still answered.
     pub fn say_goodbye(&mut self) {
         self.leaving = true;
-        frame::put_goaway(u32::MAX >> 1, ErrorCode::NoError, "", &mut self.out);
+        frame::put_goaway(u32::MAX >> 1, ErrorCode::NoError, "", self.out.end());
         self.pings_out += 1;
-        frame::put_ping(LAST_CALL, 0, &mut self.out);
+        frame::put_ping(LAST_CALL, 0, self.out.end());
     }
 
     /// Whether the client was told the last request that is answered, and all of those are.
@@ -213,8 +253,8 @@ impl Connection {
         }
         self.send_window -= size as i64;
         let flags = if is_last { frame::END_STREAM } else { 0 };
-        frame::put_head(size, frame::DATA, flags, id, &mut self.out);
-        self.out.put_slice(&part);
+        frame::put_head(size, frame::DATA, flags, id, self.out.end());
+        self.out.end().put_slice(&part);
         if is_last {
             self.sent_all(id);
         }
@@ -231,16 +271,16 @@ impl Connection {
 
     fn put_trailers<'a>(&mut self, stream: u32, fields: impl IntoIterator<Item = (&'a [u8], &'a [u8])>) {
         let at = self.begin_head();
-        self.encoder.begin(&mut self.out);
+        self.encoder.begin(self.out.end());
         for (name, value) in fields {
-            self.encoder.field(name, value, &mut self.out);
+            self.encoder.field(name, value, self.out.end());
         }
         self.end_head(at, stream, true);
     }
 
     /// Leaves room for the head of a frame whose length is not known yet.
     fn begin_head(&mut self) -> usize {
-        self.out.put_slice(&[0; HEAD_BYTES]);
+        self.out.end().put_slice(&[0; HEAD_BYTES]);
         self.out.len()
     }
 
@@ -250,18 +290,18 @@ impl Connection {
         let length = self.out.len() - at;
         if length <= self.send_frame_bytes {
             let head = frame::head(length, frame::HEADERS, flags | frame::END_HEADERS, stream);
-            self.out[at - HEAD_BYTES..at].copy_from_slice(&head);
+            self.out.end()[at - HEAD_BYTES..at].copy_from_slice(&head);
             return;
         }
-        let block = self.out.split_off(at);
-        self.out.truncate(at - HEAD_BYTES);
+        let block = self.out.end().split_off(at);
+        self.out.end().truncate(at - HEAD_BYTES);
         let parts = block.chunks(self.send_frame_bytes);
         let last = parts.len() - 1;
         for (number, part) in parts.enumerate() {
             let (kind, flags) = if number == 0 { (frame::HEADERS, flags) } else { (frame::CONTINUATION, 0) };
             let flags = if number == last { flags | frame::END_HEADERS } else { flags };
-            frame::put_head(part.len(), kind, flags, stream, &mut self.out);
-            self.out.put_slice(part);
+            frame::put_head(part.len(), kind, flags, stream, self.out.end());
+            self.out.end().put_slice(part);
         }
     }
 }

@@ -90,6 +90,36 @@ fn a_call_is_answered_with_head_message_and_trailers() {
     assert_eq!(client.connection.open_streams(), 0);
 }
 
+/// What hundreds of clients are told comes in two parts. Whoever has room for it gets it as one frame; whoever has not
+/// gets the same bytes in the same order as its windows open, and nothing of it twice.
+#[test]
+fn what_is_shared_arrives_whole_whatever_the_window() {
+    let (own, shared) = (Bytes::from_static(b"own"), Bytes::from(vec![7; 1000]));
+    let whole = [&own[..], &shared[..]].concat();
+    let mut client = Client::new();
+    client.call(1);
+    client.connection.send_head(1, 200, [], false);
+    client.sent();
+    client.connection.send_shared(1, own.clone(), shared.clone());
+    client.connection.send_shared(1, own.clone(), shared.clone());
+    assert_eq!(client.sent(), [(frame::DATA, 0, 1, whole.clone()), (frame::DATA, 0, 1, whole.clone())]);
+
+    let mut client = Client::with_settings(&[(frame::SETTING_WINDOW, 1)]);
+    client.call(1);
+    client.connection.send_head(1, 200, [], false);
+    client.connection.send_shared(1, own.clone(), shared.clone());
+    client.connection.send_shared(1, own, shared);
+    let mut arrived = Vec::new();
+    for _ in 0..30 {
+        let data = client.sent().into_iter().filter(|(kind, ..)| *kind == frame::DATA);
+        arrived.extend(data.flat_map(|(.., payload)| payload));
+        client.grow_window(1, 100).unwrap();
+        client.connection.send_waiting();
+    }
+    assert_eq!(arrived, whole.repeat(2));
+    assert_eq!(client.connection.waiting_bytes(1), 0);
+}
+
 /// A head that comes again is not read again, unless it means something else by now.
 #[test]
 fn the_same_bytes_are_read_anew_when_the_table_changed() {

@@ -16,7 +16,7 @@ use super::{Answering, Reply};
 use crate::hpack::Field;
 
 /// The next part of a body; nothing after the last.
-pub(super) type Part<B> = Option<Result<Frame<Bytes>, <B as http_body::Body>::Error>>;
+pub(super) type Part<B> = Option<Result<Frame<<B as http_body::Body>::Data>, <B as http_body::Body>::Error>>;
 
 /// Something under way.
 pub(super) enum Work<B> {
@@ -60,7 +60,7 @@ pub(super) struct Calls<B> {
 
 impl<B> Calls<B>
 where
-    B: http_body::Body<Data = Bytes> + Send + Unpin + 'static,
+    B: http_body::Body + Send + Unpin + 'static,
 {
     pub(super) fn new(ready: Arc<Ready>) -> Calls<B> {
         let (places, free) = (Vec::new(), Vec::new());

@@ -1,23 +1,34 @@
 //! Who is interested in a key.
 //!
 //! Almost every watch is for one key or for a prefix, and many are for the same: keys are looked up,
-//! prefixes are looked up once per distinct length, and only ranges that are neither are tested one by
-//! one.
+//! prefixes are looked up once per distinct length, and ranges that are neither in a tree that knows where
+//! they end (`range_tree.rs`). Watchers of the same range are one group, which is told as one.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use tidelock_model::{Key, KeyRange, WatcherId};
 
 use super::SubscriberId;
+use super::range_tree::RangeTree;
 
 pub(super) type Who = (SubscriberId, WatcherId);
 
+/// All watchers of one range.
+#[derive(Debug, Default)]
+pub(super) struct Group {
+    /// Ascending: those of one subscription follow each other.
+    pub(super) who: BTreeSet<Who>,
+    /// Names it. Never given to another.
+    pub(super) number: u64,
+}
+
 #[derive(Default)]
 pub(super) struct Interests {
-    keys: BTreeMap<Key, BTreeSet<Who>>,
+    keys: BTreeMap<Key, Group>,
     /// By length, then by the prefix itself.
-    prefixes: BTreeMap<usize, BTreeMap<Key, BTreeSet<Who>>>,
-    ranges: BTreeMap<KeyRange, BTreeSet<Who>>,
+    prefixes: BTreeMap<usize, BTreeMap<Key, Group>>,
+    ranges: RangeTree<Group>,
+    groups: u64,
 }
 
 /// The prefix that `range` stands for, if it stands for one.
@@ -30,21 +41,24 @@ fn as_prefix(range: &KeyRange) -> Option<&Key> {
 
 impl Interests {
     pub(super) fn add(&mut self, range: &KeyRange, who: Who) {
-        if let Some(key) = range.as_single() {
-            self.keys.entry(key.clone()).or_default().insert(who);
+        self.groups += 1;
+        let new = || Group { number: self.groups, ..Group::default() };
+        let group = if let Some(key) = range.as_single() {
+            self.keys.entry(key.clone()).or_insert_with(new)
         } else if let Some(prefix) = as_prefix(range) {
             let same_length = self.prefixes.entry(prefix.as_stored().len()).or_default();
-            same_length.entry(prefix.clone()).or_default().insert(who);
+            same_length.entry(prefix.clone()).or_insert_with(new)
         } else {
-            self.ranges.entry(range.clone()).or_default().insert(who);
-        }
+            self.ranges.get_or_insert_with(range, new)
+        };
+        group.who.insert(who);
     }
 
     pub(super) fn remove(&mut self, range: &KeyRange, who: Who) {
-        fn remove_from<K: Ord>(map: &mut BTreeMap<K, BTreeSet<Who>>, key: &K, who: Who) {
-            if let Some(all) = map.get_mut(key) {
-                all.remove(&who);
-                if all.is_empty() {
+        fn remove_from(map: &mut BTreeMap<Key, Group>, key: &Key, who: Who) {
+            if let Some(group) = map.get_mut(key) {
+                group.who.remove(&who);
+                if group.who.is_empty() {
                     map.remove(key);
                 }
             }
@@ -59,27 +73,26 @@ impl Interests {
                     self.prefixes.remove(&length);
                 }
             }
-        } else {
-            remove_from(&mut self.ranges, range, who);
+        } else if let Some(group) = self.ranges.get_mut(range) {
+            group.who.remove(&who);
+            if group.who.is_empty() {
+                self.ranges.remove(range);
+            }
         }
     }
 
-    /// Calls `tell` for everyone interested in `key`, each once.
-    pub(super) fn each_matching(&self, key: &Key, mut tell: impl FnMut(Who)) {
-        if let Some(all) = self.keys.get(key) {
-            all.iter().copied().for_each(&mut tell);
+    /// Calls `tell` for every group that is interested in `key`, each once.
+    pub(super) fn each_matching<'a>(&'a self, key: &Key, mut tell: impl FnMut(&'a Group)) {
+        if let Some(group) = self.keys.get(key) {
+            tell(group);
         }
         let stored = key.as_stored();
         for (length, same_length) in self.prefixes.range(..=stored.len()) {
-            if let Some(all) = same_length.get(&Key::from_stored(&stored[..*length])) {
-                all.iter().copied().for_each(&mut tell);
+            if let Some(group) = same_length.get(&Key::from_stored(&stored[..*length])) {
+                tell(group);
             }
         }
-        for (range, all) in &self.ranges {
-            if range.contains(key) {
-                all.iter().copied().for_each(&mut tell);
-            }
-        }
+        self.ranges.each_holding(key, &mut tell);
     }
 }
 
@@ -119,7 +132,7 @@ mod tests {
             }
             let key = Key::new(Space::User, &name);
             let mut told = Vec::new();
-            interests.each_matching(&key, |who| told.push(who.0));
+            interests.each_matching(&key, |group| told.extend(group.who.iter().map(|who| who.0)));
             told.sort_unstable();
             let expected: Vec<u64> =
                 (0..).zip(&ranges).skip(removed).filter(|(_, range)| range.contains(&key)).map(|(id, _)| id).collect();

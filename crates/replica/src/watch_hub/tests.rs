@@ -194,3 +194,56 @@ fn an_unsubscribed_watcher_costs_nothing_any_more() {
     world.put("a");
     assert_eq!(world.queue.take(), None);
 }
+
+/// Hundreds of watchers of a key share what they are told, and a client with many of them is woken once: that is what
+/// a watched key costs. And each is told everything of a revision in one piece (W4).
+#[test]
+fn watchers_of_one_range_share_what_they_are_told() {
+    let mut world = World::new();
+    let woken = Arc::new(std::sync::atomic::AtomicUsize::new(0));
+    let wakes = woken.clone();
+    let queue = Arc::new(WatchQueue::new(QueueLimits::default(), move || {
+        wakes.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+    }));
+    world.hub.control(&world.state, WatchControl::Subscribe { subscriber: 2, queue: queue.clone() });
+    for id in 0..3 {
+        let range = KeyRange::single(Key::new(Space::User, b"a"));
+        let request =
+            WatchRequest { id: WatcherId(id), range, from: None, want_previous: false, caller: Caller::Internal };
+        world.hub.control(&world.state, WatchControl::Open { subscriber: 2, request });
+        assert!(matches!(queue.take(), Some(WatchNotice::Opened { .. })));
+    }
+    world.hub.wake();
+    woken.store(0, std::sync::atomic::Ordering::Relaxed);
+    world.put("a");
+    world.hub.wake();
+    assert_eq!(woken.load(std::sync::atomic::Ordering::Relaxed), 1);
+    let told: Vec<SharedEvents> = std::iter::from_fn(|| match queue.take() {
+        Some(WatchNotice::Events { events, .. }) => Some(events),
+        _ => None,
+    })
+    .collect();
+    let [first, second, third] = &told[..] else { panic!("{told:?}") };
+    assert!(std::ptr::eq(&first[..], &second[..]) && std::ptr::eq(&first[..], &third[..]));
+
+    // Two keys in one revision: who watches both is told both at once, who watches one that one.
+    world.open("", None);
+    world.queue.take();
+    let put = |name: &[u8]| {
+        let key = Key::new(Space::User, name);
+        let value = PutValue::Set(vec![0u8; 16].into());
+        Op::Put(PutOp { key, value, lease: PutLease::Set(LeaseId::NONE), want_previous: false })
+    };
+    let both = tidelock_model::Txn { compares: vec![], success: vec![put(b"a"), put(b"b")], failure: vec![] };
+    world.command(Command::Write(Op::Txn(both.into())));
+    let counts = |queue: &WatchQueue| {
+        std::iter::from_fn(|| queue.take())
+            .map(|notice| match notice {
+                WatchNotice::Events { events, .. } => events.len(),
+                other => panic!("{other:?}"),
+            })
+            .collect::<Vec<usize>>()
+    };
+    assert_eq!(counts(&queue), [1, 1, 1]);
+    assert_eq!(counts(&world.queue), [2]);
+}

@@ -5,6 +5,7 @@ use std::collections::VecDeque;
 use std::future::Future;
 use std::rc::Rc;
 use std::sync::{Arc, Mutex, MutexGuard};
+use std::task::{Context, Poll, Waker};
 
 use tidelock_coordinator::{
     Answering, Consistency, Coordinator, MemberError, ProposeError, ReadError, Role, Status, Subscription, WatchNotice,
@@ -16,7 +17,6 @@ use tidelock_model::{
 };
 use tidelock_replica::watch_hub::{QueueLimits, SubscriberId, WatchControl, WatchHub, WatchQueue};
 use tidelock_state::State;
-use tokio::sync::Notify;
 
 use super::{Client, Recorder, Surroundings};
 use crate::coverage::Coverage;
@@ -271,11 +271,12 @@ impl Coordinator for Handle {
             content.subscribers += 1;
             content.subscribers
         };
-        let filled = Arc::new(Notify::new());
-        let wake = filled.clone();
-        let queue = Arc::new(WatchQueue::new(QUEUE, move || wake.notify_one()));
+        let taker = Arc::new(Mutex::new(None::<Waker>));
+        let waking = taker.clone();
+        let wake = move || waking.lock().unwrap().iter().for_each(Waker::wake_by_ref);
+        let queue = Arc::new(WatchQueue::new(QUEUE, wake));
         self.0.control(WatchControl::Subscribe { subscriber: id, queue: queue.clone() });
-        Arc::new(DoubleSubscription { double: self.0.clone(), id, queue, filled })
+        Arc::new(DoubleSubscription { double: self.0.clone(), id, queue, taker })
     }
 }
 
@@ -283,7 +284,7 @@ struct DoubleSubscription {
     double: Arc<Double>,
     id: SubscriberId,
     queue: Arc<WatchQueue>,
-    filled: Arc<Notify>,
+    taker: Arc<Mutex<Option<Waker>>>,
 }
 
 impl DoubleSubscription {
@@ -302,7 +303,7 @@ impl DoubleSubscription {
         };
         self.double.control(WatchControl::TakeBack { subscriber: self.id, watcher, next: page.next });
         let events = page.events;
-        (!events.is_empty()).then_some(WatchNotice::Events { id: watcher, revision, events })
+        (!events.is_empty()).then_some(WatchNotice::Events { id: watcher, revision, events: events.into() })
     }
 }
 
@@ -320,15 +321,12 @@ impl Subscription for DoubleSubscription {
         self.double.control(WatchControl::Progress { subscriber: self.id });
     }
 
-    fn next(&self) -> Answering<'_, Option<WatchNotice>> {
-        Box::pin(async move {
-            loop {
-                if let Some(notice) = self.queue.take().or_else(|| self.reread()) {
-                    return Some(notice);
-                }
-                self.filled.notified().await;
-            }
-        })
+    fn poll_next(&self, cx: &mut Context<'_>) -> Poll<Option<WatchNotice>> {
+        *self.taker.lock().unwrap() = Some(cx.waker().clone());
+        match self.queue.take().or_else(|| self.reread()) {
+            Some(notice) => Poll::Ready(Some(notice)),
+            None => Poll::Pending,
+        }
     }
 }
 

@@ -368,6 +368,11 @@ async fn serve(
         }
         while let Some(action) = actions.pop_front() {
             match action {
+                Action::Tell(told) => {
+                    if replies.send(told.to_response(headers.at(told.revision))).await.is_err() {
+                        return;
+                    }
+                }
                 Action::Reply(at, mut response) => {
                     response.header = Some(match at {
                         HeaderAt::Revision(revision) => headers.at(revision),
