@@ -79,7 +79,7 @@ impl Services {
     /// Only who may do it gets a password hashed: that is slow on purpose.
     async fn hash_for(&self, caller: &Caller, password: String) -> Result<String, FaceError> {
         self.coordinator.auth().check(caller, &Need::Admin)?;
-        self.passwords.hash(password).await
+        Ok(self.passwords.hash(password).await?)
     }
 
     /// The first to come in after a restore finds no secret: a backup does not hold it.

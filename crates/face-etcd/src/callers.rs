@@ -5,31 +5,16 @@
 
 use std::sync::Arc;
 
+use tidelock_client_port::{Credential, Tokens};
 use tidelock_coordinator::Coordinator;
-use tidelock_model::{Auth, Caller, Errand, Need};
+use tidelock_model::{Caller, Errand, Need};
 use tonic::Request;
 
 use crate::error_map::FaceError;
-use crate::listener::ClientName;
 use crate::services::Services;
-use crate::tokens::Tokens;
 
-/// What a request says about who sends it. Kept by streams: whether it holds is asked at every request on them.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Credential {
-    token: Option<String>,
-    certificate: Option<ClientName>,
-}
-
-impl Credential {
-    pub(crate) fn of<T>(request: &Request<T>) -> Credential {
-        // Clients of the gateway use the second name, with or without a scheme before the token.
-        let metadata = request.metadata();
-        let token = metadata.get("token").or_else(|| metadata.get("authorization"));
-        let token = token.and_then(|token| token.to_str().ok());
-        let token = token.map(|token| token.strip_prefix("Bearer ").unwrap_or(token).to_owned());
-        Credential { token, certificate: request.extensions().get::<ClientName>().cloned() }
-    }
+fn credential<T>(request: &Request<T>) -> Credential {
+    Credential::of(request.metadata().as_ref(), request.extensions())
 }
 
 impl Services {
@@ -39,7 +24,7 @@ impl Services {
         if !auth.enabled {
             return Ok(Caller::Anonymous);
         }
-        self.tokens.identify(&auth, &Credential::of(request))
+        Ok(self.tokens.identify(&auth, &credential(request))?)
     }
 
     /// Refuses who may not do this. For errands that this face does by itself, and for those that are to be refused
@@ -65,29 +50,13 @@ pub(crate) struct StreamCaller {
 
 impl StreamCaller {
     pub(crate) fn now(&self) -> Result<Caller, FaceError> {
-        self.tokens.identify(&self.coordinator.auth(), &self.credential)
+        Ok(self.tokens.identify(&self.coordinator.auth(), &self.credential)?)
     }
 }
 
 impl Services {
     pub(crate) fn caller_of_stream<T>(&self, request: &Request<T>) -> StreamCaller {
         let (coordinator, tokens) = (Arc::clone(&self.coordinator), Arc::clone(&self.tokens));
-        StreamCaller { credential: Credential::of(request), coordinator, tokens }
-    }
-}
-
-impl Tokens {
-    /// Who has this credential.
-    pub(crate) fn identify(&self, auth: &Auth, credential: &Credential) -> Result<Caller, FaceError> {
-        if !auth.enabled {
-            return Ok(Caller::Anonymous);
-        }
-        if let Some(token) = &credential.token {
-            return self.verify(auth, token).ok_or(FaceError::InvalidAuthToken);
-        }
-        Ok(match &credential.certificate {
-            Some(ClientName(name)) => Caller::User { name: Arc::clone(name), auth_revision: auth.revision },
-            None => Caller::Anonymous,
-        })
+        StreamCaller { credential: credential(request), coordinator, tokens }
     }
 }

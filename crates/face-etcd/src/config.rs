@@ -5,8 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::passwords::BCRYPT_COST;
-use crate::tokens::TokenKind;
+use tidelock_client_port::{BCRYPT_COST, TokenKind};
 
 /// Bytes a message may have beyond [`Limits::request_bytes`] before it is refused unread: room for
 /// protobuf framing, and for an answer of our own instead of a broken stream.

@@ -5,6 +5,7 @@
 //! are wire format, odd spellings included. Codes matter too: `Unavailable` is what clients retry by themselves, so "nothing
 //! was written" and "unknown" must not be mixed up with what will fail again.
 
+use tidelock_client_port::{InvalidToken, PasswordError};
 use tidelock_coordinator::{MemberError, ProposeError, ReadError};
 use tidelock_model::{AuthRefusal, Refusal};
 use tonic::{Code, Status};
@@ -175,6 +176,23 @@ face_errors! {
 impl From<FaceError> for Status {
     fn from(error: FaceError) -> Status {
         Status::new(error.code(), error.to_string())
+    }
+}
+
+impl From<InvalidToken> for FaceError {
+    fn from(_: InvalidToken) -> FaceError {
+        FaceError::InvalidAuthToken
+    }
+}
+
+impl From<PasswordError> for FaceError {
+    fn from(error: PasswordError) -> FaceError {
+        match error {
+            PasswordError::TooLong => FaceError::PasswordTooLong,
+            PasswordError::TooMany => FaceError::TooManyRequests,
+            PasswordError::Unhashable => FaceError::Internal("the password cannot be hashed"),
+            PasswordError::Stopped => FaceError::Stopped,
+        }
     }
 }
 

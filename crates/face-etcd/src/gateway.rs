@@ -30,16 +30,17 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use http::header::{CONTENT_TYPE, HOST, ORIGIN};
+use http::header::CONTENT_TYPE;
 use http::{HeaderName, HeaderValue, Method as HttpMethod, Request, Response, StatusCode};
 use http_body_util::Full;
+use tidelock_client_port::{Shape, frame, is_of_another_origin};
 use tonic::Status;
 use tonic::body::Body;
 
 use crate::EtcdFace;
-use call::{Call, frame, metadata};
+use call::{Call, metadata};
 use refusal::{JSON, refused};
-use transcode::{Method, Shape, methods};
+use transcode::{Method, methods, request_from_json, response_to_json};
 
 /// How many times the size of a message its JSON may have: base64 takes a third more, names and quotes some.
 const JSON_GROWTH: usize = 2;
@@ -105,7 +106,7 @@ impl Gateway {
 /// A body with one request in it, framed for the service.
 async fn one_request(shape: &Shape, body: Body, message_bytes: usize) -> Result<Body, Status> {
     let json = stream::read_whole(body, message_bytes * JSON_GROWTH).await?;
-    let encoded = shape.request_from_json(&json)?;
+    let encoded = request_from_json(shape, &json)?;
     if encoded.len() > message_bytes {
         return Err(too_large(encoded.len(), message_bytes));
     }
@@ -123,7 +124,7 @@ async fn answer_one(mut call: Call, shape: &Shape) -> Response<Body> {
         return refused(&status);
     }
     let mut json = Vec::new();
-    if let Err(status) = shape.response_to_json(message, &mut json) {
+    if let Err(status) = response_to_json(shape, message, &mut json) {
         return refused(&status);
     }
     let mut response = whole(StatusCode::OK, JSON, json);
@@ -143,15 +144,4 @@ fn whole(status: StatusCode, content_type: HeaderValue, body: impl Into<Bytes>) 
     *response.status_mut() = status;
     response.headers_mut().insert(CONTENT_TYPE, content_type);
     response
-}
-
-/// Browsers name the page's origin on every request that is not a plain visit; other programs do not, or
-/// name the server itself.
-fn is_of_another_origin(request: &Request<Body>) -> bool {
-    let Some(origin) = request.headers().get(ORIGIN) else { return false };
-    let host = request.headers().get(HOST).and_then(|host| host.to_str().ok());
-    let host = host.or_else(|| request.uri().authority().map(http::uri::Authority::as_str));
-    // The scheme is not compared: TLS may end in front of us.
-    let named = origin.to_str().ok().and_then(|origin| origin.split_once("://")).map(|(_, host)| host);
-    named.is_none() || named != host
 }

@@ -1,21 +1,25 @@
 //! What an HTTP/2 connection of a client asks, handed to whoever answers it: calls with one message each way to
 //! `unary`, Watch streams to `watch`, everything else to `door`.
 
+use std::future::Future;
 use std::sync::Arc;
 
 use bytes::Bytes;
 use http_body_util::Full;
+use tidelock_client_port::{Allowance, ClientName, Face, PREFIX_BYTES, one_message};
 use tidelock_http2::RequestHead;
 use tidelock_http2::serve::{Answering, Incoming, Reply, Service};
+use tidelock_tls::Acceptor;
+use tokio::net::TcpListener;
 use tonic::Status;
 use tonic::body::Body;
 
+use crate::EtcdFace;
 use crate::call_counts::CallCounts;
 use crate::client_body::ClientBody;
 use crate::door::Door;
-use crate::listener::ClientName;
 use crate::services::Services;
-use crate::unary::{self, CallHead, Methods, PREFIX_BYTES};
+use crate::unary::{CallHead, Methods};
 use crate::watch;
 
 /// One client's connection.
@@ -56,6 +60,52 @@ impl ClientConnection {
     }
 }
 
+/// The face as the client port takes it: what every connection needs, made once.
+#[derive(Clone)]
+struct AtPort {
+    door: Door,
+    methods: Arc<Methods>,
+}
+
+/// Serves `face` on `listener` until `shutdown` resolves, with TLS if there is an acceptor for it. Then streams
+/// are told that the server stopped, calls under way get [`crate::FaceConfig::drain`] to finish, and the
+/// connections are closed.
+pub async fn serve(
+    listener: TcpListener,
+    face: EtcdFace,
+    tls: Option<Arc<Acceptor>>,
+    shutdown: impl Future<Output = ()>,
+) {
+    let at_port = AtPort { door: Door::new(face), methods: Arc::new(Methods::all()) };
+    tidelock_client_port::serve(listener, at_port, tls, shutdown).await;
+}
+
+impl Face for AtPort {
+    type Connection = ClientConnection;
+
+    fn connection(&self, name: Option<ClientName>) -> ClientConnection {
+        ClientConnection { door: self.door.clone(), methods: Arc::clone(&self.methods), name }
+    }
+
+    fn answer(self, request: http::Request<Body>) -> impl Future<Output = http::Response<Body>> + Send {
+        self.door.answer(request)
+    }
+
+    fn stop_streams(&self) {
+        self.door.face().stop_streams();
+    }
+
+    fn allowance(&self) -> Allowance {
+        let config = self.door.face().config();
+        Allowance {
+            streams: config.streams_per_connection,
+            ping_after: config.ping_after,
+            ping_timeout: config.ping_timeout,
+            drain: config.drain,
+        }
+    }
+}
+
 impl Service for ClientConnection {
     type Body = ClientBody;
 
@@ -65,7 +115,7 @@ impl Service for ClientConnection {
 
     fn call(self: &Arc<ClientConnection>, head: &RequestHead, body: Bytes) -> Answering<Reply<ClientBody>> {
         if let Some(call) = self.call_head(head)
-            && let Some(message) = unary::one_message(&body, self.message_bytes())
+            && let Some(message) = one_message(&body, self.message_bytes())
         {
             return call.call(self, message);
         }

@@ -21,7 +21,7 @@
 //!
 //! Wire types end in the first function of each request: `*_to_command`, `*_to_query`, `*_to_op` and
 //! their `*_to_response` are pure and public, for the simulator. `error_map` holds every error; sockets
-//! are in `listener` alone. A call: `listener`, `http2_service`, `unary`, and the service's own file; Watch streams take
+//! are in `client-port` alone. A call: its listener, `http2_service`, `unary`, and the service's own file; Watch streams take
 //! `watch` instead of `unary`, other streams and the gateway `door`. Answers follow etcd 3.7.
 
 mod call_counts;
@@ -30,7 +30,6 @@ mod client_body;
 mod config;
 mod door;
 mod error_map;
-mod first_bytes;
 mod gateway;
 mod hash;
 mod header;
@@ -38,14 +37,10 @@ mod health;
 mod http2_service;
 mod key_range;
 mod leader_watch;
-mod listener;
 mod paging;
-mod passwords;
-mod rarely;
 mod reply_stream;
 mod services;
 mod snapshot;
-mod tokens;
 mod told;
 mod unary;
 
@@ -97,9 +92,8 @@ pub use call_counts::{CALL_BOUNDS_MS, CallCounts, CallKind, CallReading, MethodR
 pub use config::{FaceConfig, Limits, MESSAGE_OVERHEAD_BYTES, MetricsText, PROGRESS_INTERVAL_MIN};
 pub use error_map::{FaceError, transfer_error};
 pub use header::{Headers, wire_number, wire_revision};
-pub use listener::{ClientName, serve};
-pub use passwords::BCRYPT_COST;
-pub use tokens::{JwtKeys, TOKEN_TTL, TokenKind};
+pub use http2_service::serve;
+pub use tidelock_client_port::{BCRYPT_COST, ClientName, JwtKeys, TOKEN_TTL, TokenKind};
 
 use call_counts::Counting;
 use leader_watch::requires_leader;

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Instant;
 
+use tidelock_client_port::{Passwords, Tokens};
 use tidelock_coordinator::{Consistency, Coordinator, Role};
 use tidelock_model::{Answer, Caller, Command, Query, QueryAnswer, Revision};
 use tokio::sync::{Semaphore, watch};
@@ -15,9 +16,7 @@ use crate::error_map::FaceError;
 use crate::header::Headers;
 use crate::leader_watch::leader_lost;
 use crate::line_order::FollowedLines;
-use crate::passwords::Passwords;
 use crate::snapshot::SNAPSHOTS_AT_ONCE_MAX;
-use crate::tokens::Tokens;
 
 /// Why a stream must end, once it must.
 pub(crate) type StreamEnd = Pin<Box<dyn Future<Output = FaceError> + Send>>;

@@ -7,9 +7,10 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use bytes::{BufMut, Bytes, BytesMut};
+use bytes::Bytes;
 use http::{Extensions, HeaderMap, HeaderName, HeaderValue};
 use prost::Message;
+use tidelock_client_port::{PREFIX_BYTES, framed, time_given};
 use tidelock_etcd_api::etcdserverpb::RangeRequest;
 use tidelock_etcd_api::etcdserverpb::auth_server::Auth;
 use tidelock_etcd_api::etcdserverpb::cluster_server::Cluster;
@@ -27,13 +28,9 @@ use tonic::{Code, Request, Status};
 
 use crate::call_counts::CallCounts;
 use crate::client_body::ClientBody;
-use crate::door::time_given;
 use crate::error_map::FaceError;
 use crate::http2_service::ClientConnection;
 use crate::leader_watch::requires_leader;
-
-/// A flag and a length stand before every message.
-pub(crate) const PREFIX_BYTES: usize = 5;
 
 /// Keys that are read and written down without others having a turn in between.
 const SHORT_RANGE_KEYS: i64 = 16;
@@ -163,16 +160,6 @@ fn headers(head: &RequestHead) -> HeaderMap {
     headers
 }
 
-/// A message with what stands before it.
-fn framed(message: &impl Message) -> Bytes {
-    let length = message.encoded_len();
-    let mut out = BytesMut::with_capacity(PREFIX_BYTES + length);
-    out.put_u8(0);
-    out.put_u32(length as u32);
-    message.encode_raw(&mut out);
-    out.freeze()
-}
-
 /// The methods there are, by path.
 pub(crate) struct Methods(HashMap<&'static [u8], Run>);
 
@@ -266,12 +253,4 @@ impl Methods {
         let patience = head.get("grpc-timeout").and_then(|text| time_given(text));
         Some(CallHead { run, method, headers, requires_leader, patience })
     }
-}
-
-/// The one message in a body; nothing if it is not just that.
-pub(crate) fn one_message(body: &Bytes, bytes_max: usize) -> Option<Bytes> {
-    let [flag, length @ ..] = *body.first_chunk::<PREFIX_BYTES>()?;
-    let length = u32::from_be_bytes(length) as usize;
-    let is_one = flag == 0 && length == body.len() - PREFIX_BYTES && length <= bytes_max;
-    is_one.then(|| body.slice(PREFIX_BYTES..))
 }

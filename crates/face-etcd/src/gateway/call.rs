@@ -4,10 +4,11 @@
 use std::future::Future;
 use std::pin::Pin;
 
-use bytes::{Buf, BufMut, Bytes, BytesMut};
+use bytes::{Bytes, BytesMut};
 use http::header::{AUTHORIZATION, CONTENT_TYPE};
 use http::{HeaderMap, HeaderName, HeaderValue, Request, Response, Uri};
 use http_body_util::BodyExt;
+use tidelock_client_port::take_message;
 use tonic::body::Body;
 use tonic::{Code, Status};
 
@@ -15,21 +16,8 @@ use super::transcode::Method;
 use crate::EtcdFace;
 use crate::door;
 
-/// Bytes before each message: whether it is compressed, which it never is, and its length.
-const PREFIX_BYTES: usize = 5;
-
 /// HTTP headers with this before their name become metadata without it.
 const METADATA_PREFIX: &str = "grpc-metadata-";
-
-/// A message in its frame.
-pub(super) fn frame(message: &[u8]) -> Bytes {
-    let length = u32::try_from(message.len()).expect("messages are bounded far below 4 GiB");
-    let mut framed = BytesMut::with_capacity(PREFIX_BYTES + message.len());
-    framed.put_u8(0);
-    framed.put_u32(length);
-    framed.put_slice(message);
-    framed.freeze()
-}
 
 /// What of an HTTP request's headers a service gets to see: the token, the deadline, and metadata that the
 /// client marked as such. Nothing else: neither the connection nor its certificate, whose name does not
@@ -110,15 +98,6 @@ fn failure(headers: &HeaderMap) -> Option<Status> {
     Status::from_header_map(headers).filter(|status| status.code() != Code::Ok)
 }
 
-fn take_message(unread: &mut BytesMut) -> Option<Bytes> {
-    let length = unread.get(1..PREFIX_BYTES)?.get_u32() as usize;
-    if unread.len() < PREFIX_BYTES + length {
-        return None;
-    }
-    unread.advance(PREFIX_BYTES);
-    Some(unread.split_to(length).freeze())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -142,22 +121,5 @@ mod tests {
         ]);
         let expected = headers(&[("authorization", "token.7"), ("hasleader", "true"), ("grpc-timeout", "1S")]);
         assert_eq!(metadata(&http), expected);
-    }
-
-    /// The body of an answer arrives in pieces of any size, however the messages lie in them.
-    #[test]
-    fn messages_are_found_however_the_bytes_are_cut() {
-        let messages: Vec<Vec<u8>> = vec![vec![], vec![1], vec![2; 300], vec![], vec![3; 70_000]];
-        let bytes: Vec<u8> = messages.iter().flat_map(|message| frame(message)).collect();
-        for piece in [1, 3, 4096, bytes.len()] {
-            let (mut unread, mut found) = (BytesMut::new(), Vec::new());
-            for piece in bytes.chunks(piece) {
-                unread.extend_from_slice(piece);
-                while let Some(message) = take_message(&mut unread) {
-                    found.push(message.to_vec());
-                }
-            }
-            assert_eq!((found, unread.len()), (messages.clone(), 0));
-        }
     }
 }

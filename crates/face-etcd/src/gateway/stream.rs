@@ -12,12 +12,13 @@ use http::header::CONTENT_TYPE;
 use http::{HeaderMap, Response};
 use http_body_util::{BodyExt, BodyStream, StreamBody};
 use hyper::body::Frame;
+use tidelock_client_port::{Shape, frame};
 use tonic::Status;
 use tonic::body::Body;
 
-use super::call::{Call, frame};
+use super::call::Call;
 use super::refusal::{JSON, error_line, refused, refused_stream};
-use super::transcode::{Method, Shape};
+use super::transcode::{Method, request_from_json, response_to_json};
 use super::{GRPC_CONTENT_TYPE, too_large};
 use crate::EtcdFace;
 
@@ -88,7 +89,7 @@ impl Requests {
         loop {
             match self.objects.next() {
                 Ok(Some(object)) => {
-                    let encoded = self.shape.request_from_json(&object);
+                    let encoded = request_from_json(&self.shape, &object);
                     return Some(encoded.map(|encoded| frame(&encoded)));
                 }
                 Ok(None) => {}
@@ -144,7 +145,7 @@ pub(super) async fn answer_lines(mut call: Call, shape: &Shape) -> Response<Body
 pub(super) fn result_line(shape: &Shape, message: Bytes) -> Bytes {
     let (before, after): (&[u8], &[u8]) = if shape.gives_stream { (br#"{"result":"#, b"}\n") } else { (b"", b"\n") };
     let mut line = before.to_vec();
-    match shape.response_to_json(message, &mut line) {
+    match response_to_json(shape, message, &mut line) {
         Ok(()) => {
             line.extend_from_slice(after);
             line.into()

@@ -8,9 +8,8 @@
 use std::collections::HashMap;
 
 use bytes::Bytes;
-use prost::Message;
-use prost_reflect::{DescriptorPool, DeserializeOptions, DynamicMessage, MessageDescriptor, SerializeOptions};
-use serde_json::error::Category;
+use prost_reflect::DescriptorPool;
+use tidelock_client_port::{Shape, Unreadable};
 use tonic::Status;
 
 use super::routes::ROUTES;
@@ -24,71 +23,31 @@ pub(super) struct Method {
     pub(super) shape: Option<Shape>,
 }
 
-/// What a method takes and gives.
-#[derive(Clone)]
-pub(super) struct Shape {
-    input: MessageDescriptor,
-    output: MessageDescriptor,
-    /// Many messages may come.
-    pub(super) takes_stream: bool,
-    /// Many messages may go.
-    pub(super) gives_stream: bool,
-}
-
 /// All methods by path.
 pub(super) fn methods() -> HashMap<&'static str, Method> {
     let pool = DescriptorPool::decode(tidelock_etcd_api::FILE_DESCRIPTOR_SET)
         .expect("the descriptors were written when this was built");
-    ROUTES.iter().map(|&(path, name)| (path, Method { name, shape: shape(&pool, name) })).collect()
+    ROUTES.iter().map(|&(path, name)| (path, Method { name, shape: Shape::of(&pool, name) })).collect()
 }
 
-fn shape(pool: &DescriptorPool, name: &str) -> Option<Shape> {
-    let (service, method) = name.split_once('/')?;
-    let service = pool.get_service_by_name(service)?;
-    let method = service.methods().find(|candidate| candidate.name() == method)?;
-    Some(Shape {
-        input: method.input(),
-        output: method.output(),
-        takes_stream: method.is_client_streaming(),
-        gives_stream: method.is_server_streaming(),
+/// One request, encoded. What is unknown in it is passed over.
+pub(super) fn request_from_json(shape: &Shape, json: &[u8]) -> Result<Bytes, Status> {
+    shape.request_from_json(json, false).map_err(|unreadable| match unreadable {
+        Unreadable::CutOff => Status::invalid_argument("unexpected EOF"),
+        Unreadable::Malformed(why) => Status::invalid_argument(format!("proto: {why}")),
     })
 }
 
-impl Shape {
-    /// One request, encoded. An empty text is an empty request; what follows the first value is ignored.
-    pub(super) fn request_from_json(&self, json: &[u8]) -> Result<Bytes, Status> {
-        if json.iter().all(u8::is_ascii_whitespace) {
-            return Ok(Bytes::new());
-        }
-        let mut reader = serde_json::Deserializer::from_slice(json);
-        let options = DeserializeOptions::new().deny_unknown_fields(false);
-        let message = DynamicMessage::deserialize_with_options(self.input.clone(), &mut reader, &options)
-            .map_err(|error| malformed(&error))?;
-        Ok(message.encode_to_vec().into())
-    }
-
-    /// Appends one response, which was encoded by this server, as JSON.
-    pub(super) fn response_to_json(&self, encoded: Bytes, out: &mut Vec<u8>) -> Result<(), Status> {
-        let message = DynamicMessage::decode(self.output.clone(), encoded)
-            .map_err(|error| Status::internal(format!("an answer cannot be read: {error}")))?;
-        let options = SerializeOptions::new().use_proto_field_name(true).skip_default_fields(true);
-        message
-            .serialize_with_options(&mut serde_json::Serializer::new(out), &options)
-            .map_err(|error| Status::internal(format!("an answer cannot be written: {error}")))
-    }
-}
-
-fn malformed(error: &serde_json::Error) -> Status {
-    match error.classify() {
-        Category::Eof => Status::invalid_argument("unexpected EOF"),
-        _ => Status::invalid_argument(format!("proto: {error}")),
-    }
+/// Appends one response, which was encoded by this server, as JSON.
+pub(super) fn response_to_json(shape: &Shape, encoded: Bytes, out: &mut Vec<u8>) -> Result<(), Status> {
+    shape.response_to_json(encoded, true, out).map_err(Status::internal)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use proptest::prelude::*;
+    use prost::Message;
     use tidelock_etcd_api::etcdserverpb::{RangeRequest, RangeResponse, ResponseHeader, TxnRequest};
     use tidelock_etcd_api::mvccpb::KeyValue;
 
@@ -97,7 +56,7 @@ mod tests {
     }
 
     fn range(json: &str) -> Result<RangeRequest, Status> {
-        shape_of("/v3/kv/range").request_from_json(json.as_bytes()).map(|bytes| RangeRequest::decode(bytes).unwrap())
+        request_from_json(&shape_of("/v3/kv/range"), json.as_bytes()).map(|bytes| RangeRequest::decode(bytes).unwrap())
     }
 
     /// Clients in other languages write what their JSON libraries make of the types: each of these is sent
@@ -141,19 +100,19 @@ mod tests {
         }
         assert_eq!(range("{").unwrap_err().message(), "unexpected EOF");
         let two = r#"{"compare":[{"version":"1","value":"eA=="}]}"#;
-        assert!(shape_of("/v3/kv/txn").request_from_json(two.as_bytes()).is_err(), "one target, not two");
+        assert!(request_from_json(&shape_of("/v3/kv/txn"), two.as_bytes()).is_err(), "one target, not two");
     }
 
     /// The reader must give up on nesting before the stack does: anybody can send this.
     #[test]
     fn nesting_without_end_is_refused() {
         let json = r#"{"success":[{"request_txn":"#.repeat(100_000);
-        assert!(shape_of("/v3/kv/txn").request_from_json(json.as_bytes()).is_err());
+        assert!(request_from_json(&shape_of("/v3/kv/txn"), json.as_bytes()).is_err());
         let json = format!("{{\"unknown\":{}", "[".repeat(1_000_000));
-        assert!(shape_of("/v3/kv/txn").request_from_json(json.as_bytes()).is_err());
+        assert!(request_from_json(&shape_of("/v3/kv/txn"), json.as_bytes()).is_err());
         // As deep as transactions may be nested, it is read.
         let deep = format!("{}{{}}{}", r#"{"success":[{"request_txn":"#.repeat(17), "}]}".repeat(17));
-        let encoded = shape_of("/v3/kv/txn").request_from_json(deep.as_bytes()).unwrap();
+        let encoded = request_from_json(&shape_of("/v3/kv/txn"), deep.as_bytes()).unwrap();
         assert!(TxnRequest::decode(encoded).is_ok());
     }
 
@@ -163,7 +122,7 @@ mod tests {
         let kv = KeyValue { key: "a".into(), mod_revision: 3, value: vec![0xfb, 0xff].into(), ..Default::default() };
         let response = RangeResponse { header: Some(header), kvs: vec![kv], more: true, count: 9 };
         let mut json = Vec::new();
-        shape_of("/v3/kv/range").response_to_json(response.encode_to_vec().into(), &mut json).unwrap();
+        response_to_json(&shape_of("/v3/kv/range"), response.encode_to_vec().into(), &mut json).unwrap();
         let expected = r#"{"header":{"cluster_id":"18446744073709551615","member_id":"2","revision":"7"},"kvs":[{"key":"YQ==","mod_revision":"3","value":"+/8="}],"more":true,"count":"9"}"#;
         assert_eq!(String::from_utf8(json).unwrap(), expected);
     }
@@ -174,9 +133,9 @@ mod tests {
         fn no_text_can_do_harm(text in "[{}\\[\\]\":,a-z_0-9 \\\\e.-]{0,80}", bytes in proptest::collection::vec(any::<u8>(), 0..80)) {
             for path in ["/v3/kv/txn", "/v3/watch", "/v3/kv/range"] {
                 let shape = shape_of(path);
-                let _ = shape.request_from_json(text.as_bytes());
-                let _ = shape.request_from_json(&bytes);
-                let _ = shape.response_to_json(bytes.clone().into(), &mut Vec::new());
+                let _ = request_from_json(&shape, text.as_bytes());
+                let _ = request_from_json(&shape, &bytes);
+                let _ = response_to_json(&shape, bytes.clone().into(), &mut Vec::new());
             }
         }
 
@@ -189,11 +148,11 @@ mod tests {
             let written = KeyValue { key: key.into(), ..Default::default() };
             let answer = RangeResponse { kvs: vec![written], count: limit, ..Default::default() };
             let mut json = Vec::new();
-            shape.response_to_json(answer.encode_to_vec().into(), &mut json).unwrap();
+            response_to_json(&shape, answer.encode_to_vec().into(), &mut json).unwrap();
             let json: serde_json::Value = serde_json::from_slice(&json).unwrap();
             let mut asked = json["kvs"][0].clone();
             asked["limit"] = json["count"].clone();
-            let read = shape.request_from_json(asked.to_string().as_bytes()).unwrap();
+            let read = request_from_json(&shape, asked.to_string().as_bytes()).unwrap();
             prop_assert_eq!(RangeRequest::decode(read).unwrap(), request);
         }
     }

@@ -18,6 +18,7 @@ use http_body_util::StreamBody;
 use hyper::body::Frame;
 use hyper::upgrade::Upgraded;
 use hyper_util::rt::TokioIo;
+use tidelock_client_port::{Shape, frame};
 use tokio::sync::mpsc;
 use tokio_tungstenite::WebSocketStream;
 use tokio_tungstenite::tungstenite::handshake::derive_accept_key;
@@ -26,10 +27,10 @@ use tokio_tungstenite::tungstenite::{Message, Utf8Bytes};
 use tonic::Status;
 use tonic::body::Body;
 
-use super::call::{Call, frame, metadata};
+use super::call::{Call, metadata};
 use super::refusal::{error_line, refused};
 use super::stream::{JsonObjects, result_line};
-use super::transcode::{Method, Shape};
+use super::transcode::{Method, request_from_json};
 use crate::EtcdFace;
 
 /// Messages of the client on their way to the service; more wait unread in the connection.
@@ -174,7 +175,7 @@ impl Session {
         objects.push(bytes);
         objects.push(b"\n");
         while let Some(object) = objects.next()? {
-            self.waiting.push_back(frame(&self.shape.request_from_json(&object)?));
+            self.waiting.push_back(frame(&request_from_json(&self.shape, &object)?));
         }
         Ok(())
     }

@@ -11,8 +11,6 @@ use ring::hmac;
 use ring::rand::SystemRandom;
 use tokio::sync::Semaphore;
 
-use crate::error_map::FaceError;
-
 /// Hashes being made or compared at a time: more would take the cores from everything else.
 const AT_A_TIME: usize = 2;
 /// Who waits beyond that many is turned away.
@@ -27,7 +25,25 @@ const NOBODYS_HASH: &str = "$2b$10$abcdefghijklmnopqrstuuZLh0QJpGQ3pYvYhq0h1bGq5
 /// The cost of a hash, as a power of two.
 pub const BCRYPT_COST: u32 = 10;
 
-pub(crate) struct Passwords {
+/// Why a password was neither hashed nor compared.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum PasswordError {
+    /// Longer than bcrypt looks at.
+    #[error("a password has at most {BYTES_MAX} bytes")]
+    TooLong,
+    /// Too many wait already; come again.
+    #[error("too many passwords are being looked at; come again")]
+    TooMany,
+    /// The library refused.
+    #[error("the password cannot be hashed")]
+    Unhashable,
+    /// The process is stopping.
+    #[error("the server is stopping")]
+    Stopped,
+}
+
+/// Hashes and compares passwords.
+pub struct Passwords {
     cost: u32,
     turns: Arc<Semaphore>,
     waiting: Arc<Semaphore>,
@@ -37,7 +53,9 @@ pub(crate) struct Passwords {
 }
 
 impl Passwords {
-    pub(crate) fn new(cost: u32) -> Passwords {
+    /// Hashes at that cost.
+    #[must_use]
+    pub fn new(cost: u32) -> Passwords {
         let key = hmac::Key::generate(hmac::HMAC_SHA256, &SystemRandom::new());
         Passwords {
             cost: cost.clamp(4, 31),
@@ -48,17 +66,18 @@ impl Passwords {
         }
     }
 
-    pub(crate) async fn hash(&self, password: String) -> Result<String, FaceError> {
+    /// The hash of a password.
+    pub async fn hash(&self, password: String) -> Result<String, PasswordError> {
         if password.len() > BYTES_MAX {
-            return Err(FaceError::PasswordTooLong);
+            return Err(PasswordError::TooLong);
         }
         let cost = self.cost;
         let hashed = self.in_turn(move || bcrypt::hash(password, cost)).await?;
-        hashed.map_err(|_| FaceError::Internal("the password cannot be hashed"))
+        hashed.map_err(|_| PasswordError::Unhashable)
     }
 
     /// Whether the password is the one of this hash; `None` is the hash of nobody.
-    pub(crate) async fn matches(&self, password: String, hash: Option<&str>) -> Result<bool, FaceError> {
+    pub async fn matches(&self, password: String, hash: Option<&str>) -> Result<bool, PasswordError> {
         let tag = hmac::sign(&self.key, password.as_bytes());
         if let Some(hash) = hash
             && let Some(right) = self.right().get(hash)
@@ -85,14 +104,14 @@ impl Passwords {
         self.right.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    async fn in_turn<T: Send + 'static>(&self, work: impl FnOnce() -> T + Send + 'static) -> Result<T, FaceError> {
-        let _waiting = self.waiting.try_acquire().map_err(|_| FaceError::TooManyRequests)?;
-        let turn = Arc::clone(&self.turns).acquire_owned().await.map_err(|_| FaceError::Stopped)?;
+    async fn in_turn<T: Send + 'static>(&self, work: impl FnOnce() -> T + Send + 'static) -> Result<T, PasswordError> {
+        let _waiting = self.waiting.try_acquire().map_err(|_| PasswordError::TooMany)?;
+        let turn = Arc::clone(&self.turns).acquire_owned().await.map_err(|_| PasswordError::Stopped)?;
         let working = tokio::task::spawn_blocking(move || {
             let _turn = turn;
             work()
         });
-        working.await.map_err(|_| FaceError::Stopped)
+        working.await.map_err(|_| PasswordError::Stopped)
     }
 }
 
@@ -118,7 +137,7 @@ mod tests {
     #[tokio::test]
     async fn a_password_longer_than_is_looked_at_is_refused() {
         let passwords = Passwords::new(4);
-        assert_eq!(passwords.hash("x".repeat(73)).await, Err(FaceError::PasswordTooLong));
+        assert_eq!(passwords.hash("x".repeat(73)).await, Err(PasswordError::TooLong));
         assert!(passwords.hash("x".repeat(72)).await.is_ok());
     }
 }

@@ -2,7 +2,7 @@
 //! them until told to stop.
 //!
 //! HTTP/2 and HTTP/1.1 share the port: gRPC needs the one, clients of the JSON gateway mostly speak the
-//! other, and a connection tells by its first bytes which it is. What a request wants is `door`'s business.
+//! other, and a connection tells by its first bytes which it is. What a request wants is the [`Face`]'s business.
 //!
 //! With TLS, a connection is nobody's until its handshake is done: so many may be at it ([`HANDSHAKES_MAX`]) for
 //! so long ([`HANDSHAKE_TIMEOUT`]), later ones wait in the system's queue. Whoever speaks plain text to a TLS
@@ -17,12 +17,12 @@ use std::time::Duration;
 
 use futures_core::Stream;
 use futures_util::StreamExt;
-use hyper::Request;
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
+use hyper::{Request, Response};
 use hyper_util::rt::{TokioIo, TokioTimer};
-use tidelock_http2::serve::{Keeping, Serving};
+use tidelock_http2::serve::{Keeping, Service, Serving};
 use tidelock_tls::{Accepted, Acceptor, Refusal, RefusalLog};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
@@ -31,12 +31,8 @@ use tokio::task::JoinSet;
 use tonic::body::Body;
 use tonic::transport::server::{Connected, TcpConnectInfo, TcpIncoming};
 
-use crate::door::Door;
 use crate::first_bytes::{Resumed, speaks_http2};
-use crate::http2_service::ClientConnection;
 use crate::rarely::Rarely;
-use crate::unary::Methods;
-use crate::{EtcdFace, FaceConfig};
 
 /// How much of one request or answer may be on its way unacknowledged. Above the 64 KiB that HTTP/2
 /// starts with, so that a large value does not wait for a round trip every 64 KiB.
@@ -65,17 +61,47 @@ const HANDSHAKES_MAX: usize = 256;
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Who a client is, by the common name of the certificate it showed: an extension of every request on its
-/// connection, if the node was told to believe it (`client-cert-auth`). Requests that come through the JSON
-/// gateway do not have it, as in etcd.
+/// connection, if the node was told to believe it (`client-cert-auth`). Whether it counts is the face's business.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClientName(pub Arc<str>);
 
+/// A protocol at the client port. Cloning is cheap; every clone is the same face.
+pub trait Face: Clone + Send + Sync + 'static {
+    /// What answers on one HTTP/2 connection.
+    type Connection: Service;
+
+    /// Takes an HTTP/2 connection, of a client that showed a certificate with this name, if any.
+    fn connection(&self, name: Option<ClientName>) -> Self::Connection;
+
+    /// Answers a request that came over HTTP/1.1. The name is among its extensions.
+    fn answer(self, request: Request<Body>) -> impl Future<Output = Response<Body>> + Send;
+
+    /// Ends all streams, now and from now on.
+    fn stop_streams(&self);
+
+    /// What a connection may have.
+    fn allowance(&self) -> Allowance;
+}
+
+/// What the connections of a face may have.
+#[derive(Clone, Copy, Debug)]
+pub struct Allowance {
+    /// Most calls and streams at a time on one connection.
+    pub streams: u32,
+    /// How long a connection may be silent before it is pinged.
+    pub ping_after: Duration,
+    /// How long the answer to a ping may take.
+    pub ping_timeout: Duration,
+    /// How long calls under way are given to finish when the face stops.
+    pub drain: Duration,
+}
+
 /// Serves `face` on `listener` until `shutdown` resolves, with TLS if there is an acceptor for it. Then streams
-/// are told that the server stopped, calls under way get [`crate::FaceConfig::drain`] to finish, and the
+/// are told that the server stopped, calls under way get [`Allowance::drain`] to finish, and the
 /// connections are closed.
 pub async fn serve(
     listener: TcpListener,
-    face: EtcdFace,
+    face: impl Face,
     tls: Option<Arc<Acceptor>>,
     shutdown: impl Future<Output = ()>,
 ) {
@@ -85,11 +111,11 @@ pub async fn serve(
 
 async fn serve_incoming(
     incoming: impl Stream<Item = io::Result<TcpStream>>,
-    face: EtcdFace,
+    face: impl Face,
     tls: Option<Arc<Acceptor>>,
     shutdown: impl Future<Output = ()>,
 ) {
-    let drain = face.config().drain;
+    let drain = face.allowance().drain;
     let welcome = Welcome::new(&face);
     // Dropped at the end, and with it whatever did not finish in time.
     let mut connections = JoinSet::new();
@@ -151,26 +177,19 @@ fn greeted((client, shaken): Shaken, refusals: &RefusalLog) -> Option<Accepted<T
 
 /// What every connection needs.
 #[derive(Clone)]
-struct Welcome {
-    door: Door,
-    methods: Arc<Methods>,
+struct Welcome<F> {
+    face: F,
     keeping: Keeping,
     http1: http1::Builder,
     /// Set when connections shall come to their ends.
     ending: watch::Sender<bool>,
 }
 
-impl Welcome {
-    fn new(face: &EtcdFace) -> Welcome {
+impl<F: Face> Welcome<F> {
+    fn new(face: &F) -> Welcome<F> {
         let mut http1 = http1::Builder::new();
         http1.timer(TokioTimer::new()).header_read_timeout(HEAD_TIMEOUT);
-        Welcome {
-            door: Door::new(face.clone()),
-            methods: Arc::new(Methods::all()),
-            keeping: keeping(face.config()),
-            http1,
-            ending: watch::Sender::new(false),
-        }
+        Welcome { face: face.clone(), keeping: keeping(face.allowance()), http1, ending: watch::Sender::new(false) }
     }
 
     /// One connection, which ends by itself when its client goes, or when all shall. How it ends is its client's
@@ -186,7 +205,7 @@ impl Welcome {
         };
         let Ok(Ok((is_http2, read))) = first_bytes else { return };
         if is_http2 {
-            let client = ClientConnection { door: self.door, methods: self.methods, name };
+            let client = self.face.connection(name);
             let mut serving = pin!(Serving::new(io, read, Arc::new(client), self.keeping));
             let mut goodbye = pin!(ending.wait_for(|ending| *ending));
             let (mut rarely, mut is_told) = (Rarely::default(), false);
@@ -200,12 +219,12 @@ impl Welcome {
             // It keeps its turns short by itself.
             let _ended = tokio::task::unconstrained(serving).await;
         } else {
-            let door = self.door;
+            let face = self.face;
             let service = service_fn(move |mut request: Request<Incoming>| {
                 if let Some(name) = &name {
                     request.extensions_mut().insert(name.clone());
                 }
-                let answering = door.clone().answer(request.map(Body::new));
+                let answering = face.clone().answer(request.map(Body::new));
                 async { Ok::<_, Infallible>(answering.await) }
             });
             let io = TokioIo::new(Resumed { read, io });
@@ -219,12 +238,12 @@ impl Welcome {
     }
 }
 
-fn keeping(config: &FaceConfig) -> Keeping {
+fn keeping(allowance: Allowance) -> Keeping {
     let limits = tidelock_http2::Limits {
-        streams: config.streams_per_connection,
+        streams: allowance.streams,
         stream_window: STREAM_WINDOW_BYTES,
         connection_window: CONNECTION_WINDOW_BYTES,
         head_bytes: METADATA_BYTES_MAX,
     };
-    Keeping { limits, ping_after: config.ping_after, ping_timeout: config.ping_timeout }
+    Keeping { limits, ping_after: allowance.ping_after, ping_timeout: allowance.ping_timeout }
 }

@@ -129,19 +129,21 @@ impl JwtKeys {
 }
 
 /// Makes and checks tokens.
-pub(crate) struct Tokens {
+pub struct Tokens {
     kind: TokenKind,
     /// When tokens were last seen, by their seal, in seconds.
     used: Mutex<HashMap<[u8; 16], u64>>,
 }
 
 impl Tokens {
-    pub(crate) fn new(kind: TokenKind) -> Tokens {
+    /// Of that kind.
+    #[must_use]
+    pub fn new(kind: TokenKind) -> Tokens {
         Tokens { kind, used: Mutex::default() }
     }
 
     /// A token for someone who just proved to be `user`; none if this member has no key to make one.
-    pub(crate) fn make(&self, auth: &Auth, user: &str) -> Option<String> {
+    pub fn make(&self, auth: &Auth, user: &str) -> Option<String> {
         match &self.kind {
             TokenKind::Simple { .. } => Some(seal(auth, user, seconds())),
             TokenKind::Jwt(keys) => keys.make(user, auth.revision, seconds()),
@@ -149,7 +151,7 @@ impl Tokens {
     }
 
     /// Whose token this is, if it counts.
-    pub(crate) fn verify(&self, auth: &Auth, token: &str) -> Option<Caller> {
+    pub fn verify(&self, auth: &Auth, token: &str) -> Option<Caller> {
         if token.len() > TOKEN_BYTES_MAX {
             return None;
         }
