@@ -50,7 +50,8 @@ pub(crate) async fn say_when_ready(coordinator: Arc<dyn Coordinator>, addresses:
     let etcd = addresses.client_urls.iter().filter(|url| url.starts_with("http")).cloned();
     let zookeeper = addresses.zookeeper.as_deref().map(zookeeper_url);
     let secure = addresses.zookeeper_secure.as_deref().map(|address| format!("{} (TLS)", zookeeper_url(address)));
-    let urls = etcd.chain(zookeeper).chain(secure).collect::<Vec<String>>().join(",");
+    let native = addresses.native_url.as_deref().map(|url| format!("{url} (native)"));
+    let urls = etcd.chain(zookeeper).chain(secure).chain(native).collect::<Vec<String>>().join(",");
     tracing::info!(%urls, admin = addresses.admin_url.as_deref().unwrap_or("none"), "{READY_LINE}");
     say(&format!("{READY_LINE} on {urls}"));
 }
@@ -61,6 +62,7 @@ pub(crate) fn greet_single_node(config: &Config, addresses: &Addresses) {
     let client = addresses.client_urls.first().map_or("", String::as_str);
     let admin = addresses.admin_url.as_deref().unwrap_or("none");
     let zookeeper = addresses.zookeeper.as_deref().unwrap_or("none");
+    let native = addresses.native_url.as_deref().unwrap_or("none");
     let zookeeper_line = match &addresses.zookeeper {
         Some(address) => format!("\n  zkCli.sh -server {address} create /greeting hello"),
         None => String::new(),
@@ -70,6 +72,7 @@ pub(crate) fn greet_single_node(config: &Config, addresses: &Addresses) {
 
   etcd clients  {client}
   ZooKeeper     {zookeeper}
+  native API    {native}
   admin         {admin}
   data          {data}
 

@@ -7,7 +7,9 @@
 //! Refused: any address that is not loopback and not protected by TLS, unless `insecure` says that is
 //! meant: whoever reaches such an address, or the network before it, owns the data.
 
+mod native;
 mod service;
+mod spelling;
 mod tls;
 mod zookeeper;
 
@@ -16,7 +18,7 @@ use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use tidelock_model::limits::{MEMBER_TEXT_BYTES_MAX, MEMBER_URLS_MAX, TXN_OPS_MAX, VALUE_BYTES_MAX};
+use tidelock_model::limits::{MEMBER_URLS_MAX, TXN_OPS_MAX, VALUE_BYTES_MAX};
 use tracing_subscriber::EnvFilter;
 
 use crate::admin_client::AdminUrl;
@@ -25,16 +27,18 @@ use crate::identity::{Founder, even_number_of_voters};
 use crate::settings::Settings;
 
 pub(crate) use service::{LogOutput, Service};
+pub(crate) use spelling::check_host_port;
 pub(crate) use tls::Tls;
 pub(crate) use zookeeper::{Zookeeper, ZookeeperDetails, ZookeeperSecurity};
 
+use spelling::check_name;
 use tls::{Encryption, split_scheme};
 
 /// etcd's client port: its clients find us without being told.
 pub(crate) const CLIENT_LISTEN_DEFAULT: &str = "127.0.0.1:2379";
 /// etcd's peer port.
 pub(crate) const PEER_LISTEN_DEFAULT: &str = "127.0.0.1:2380";
-/// Our own port, for administration now and the native API later.
+/// Our own port, for administration.
 pub(crate) const ADMIN_LISTEN_DEFAULT: &str = "127.0.0.1:7480";
 /// etcd's limit, which its clients are written for.
 const MAX_REQUEST_BYTES_DEFAULT: usize = 1_572_864;
@@ -115,6 +119,8 @@ pub(crate) struct Config {
     pub(crate) log_level: String,
     pub(crate) log_format: LogFormat,
     pub(crate) service: Service,
+    /// `None`: the native API is not served.
+    pub(crate) native_listen: Option<Listen>,
     pub(crate) zookeeper: Zookeeper,
     pub(crate) tls: Tls,
     /// Allowed but unwise; said once at start.
@@ -156,6 +162,7 @@ impl Config {
         let tls = checks.tls(&settings);
         let service = checks.service(&settings);
         let zookeeper = checks.zookeeper(&settings);
+        let native_listen = checks.native(settings.native_listen.as_deref());
         let name = checks.name(settings.name);
         let cluster_token = settings.cluster_token.unwrap_or_else(|| "tidelock".into());
         let origin = checks.origin(&name, settings.initial_cluster, settings.join);
@@ -177,6 +184,7 @@ impl Config {
         };
         let others = [
             admin_listen.map(|listen| ("admin-listen", listen)),
+            native_listen.map(|listen| ("native-listen", listen)),
             zookeeper.listen.map(|listen| ("zookeeper-listen", listen)),
             zookeeper.security.secure.as_ref().map(|port| ("zookeeper-secure-listen", port.listen)),
         ];
@@ -218,6 +226,7 @@ impl Config {
             peer_advertise,
             admin_listen,
             service,
+            native_listen,
             zookeeper,
             tls,
             origin,
@@ -489,7 +498,7 @@ impl Checks {
         &mut self,
         clients: &[Listen],
         peer: Listen,
-        others: [Option<(&'static str, Listen)>; 3],
+        others: [Option<(&'static str, Listen)>; 4],
         metrics: &[Listen],
     ) {
         let named = clients
@@ -559,36 +568,6 @@ impl Checks {
                 LogFormat::Text
             }
         }
-    }
-}
-
-fn check_name(name: &str) -> Result<(), String> {
-    let allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
-    if name.is_empty() {
-        Err("has an empty name".into())
-    } else if name.len() > MEMBER_TEXT_BYTES_MAX.min(255) {
-        Err("has a name longer than 255 bytes".into())
-    } else if !name.chars().all(allowed) {
-        Err("has characters in its name that are not letters, digits, '.', '_' or '-'".into())
-    } else {
-        Ok(())
-    }
-}
-
-/// Whether `text` is `host:port`; port 0 only where the system may choose one.
-pub(crate) fn check_host_port(text: &str, port_zero_allowed: bool) -> Result<(), String> {
-    let Some((host, port)) = text.rsplit_once(':') else { return Err("has no port".into()) };
-    if host.is_empty() {
-        return Err("has no host".into());
-    }
-    let bracketed = host.starts_with('[') && host.ends_with(']');
-    if !bracketed && (host.contains(':') || host.contains('/') || host.contains(char::is_whitespace)) {
-        return Err("is not host:port (put IPv6 addresses in brackets)".into());
-    }
-    match port.parse::<u16>() {
-        Ok(0) if !port_zero_allowed => Err("has port 0, which nobody can dial".into()),
-        Ok(_) => Ok(()),
-        Err(_) => Err(format!("has no port number but {port:?}")),
     }
 }
 

@@ -27,8 +27,8 @@ const READY_PATIENCE: Duration = Duration::from_secs(30);
 const READY_POLL: Duration = Duration::from_millis(50);
 /// How long a node may take to stop before it is killed.
 const STOP_PATIENCE: Duration = Duration::from_secs(15);
-/// Clients of two protocols, peers, administration.
-const PORTS_PER_NODE: usize = 4;
+/// Clients of three protocols, peers, administration.
+const PORTS_PER_NODE: usize = 5;
 /// Remembers the ports, because the nodes remember each other's addresses.
 const LAYOUT_FILE: &str = "dev.json";
 
@@ -48,6 +48,9 @@ struct NodeLayout {
     /// `None` in a directory from before ZooKeeper clients were served.
     #[serde(default)]
     zookeeper_port: Option<u16>,
+    /// `None` in a directory from before the native API was served.
+    #[serde(default)]
+    native_port: Option<u16>,
 }
 
 /// The directory of a cluster; removed at the end unless the user named it.
@@ -177,6 +180,7 @@ fn spawn(workspace: &Workspace, layout: &Layout, node: &NodeLayout) -> Result<Ch
         .args(["--client-listen", &format!("127.0.0.1:{}", node.client_port)])
         .args(["--admin-listen", &format!("127.0.0.1:{}", node.admin_port)])
         .args(["--zookeeper-listen", &node.zookeeper()])
+        .args(["--native-listen", &node.native()])
         .stdin(Stdio::piped())
         .stdout(log_too)
         .stderr(log)
@@ -211,6 +215,8 @@ fn greet(workspace: &Workspace, layout: &Layout) {
         layout.nodes.iter().map(|node| format!("http://127.0.0.1:{}", port(node))).collect::<Vec<_>>().join(",")
     };
     let (clients, admins) = (urls(|node| node.client_port), urls(|node| node.admin_port));
+    let natives: Vec<String> = layout.nodes.iter().map(|node| format!("http://{}", node.native())).collect();
+    let natives = natives.join(",");
     let zookeepers = layout.nodes.iter().map(NodeLayout::zookeeper).collect::<Vec<_>>().join(",");
     let program = program();
     let kept = if workspace.temporary { "removed at the end" } else { "kept" };
@@ -220,6 +226,7 @@ fn greet(workspace: &Workspace, layout: &Layout) {
 
   etcd clients  {clients}
   ZooKeeper     {zookeepers}
+  native API    {natives}
   admin         {admins}
   data, logs    {dir} ({kept})
 
@@ -284,6 +291,11 @@ impl NodeLayout {
     fn zookeeper(&self) -> String {
         self.zookeeper_port.map_or_else(|| "none".to_owned(), |port| format!("127.0.0.1:{port}"))
     }
+
+    /// Where it serves the native API.
+    fn native(&self) -> String {
+        self.native_port.map_or_else(|| "none".to_owned(), |port| format!("127.0.0.1:{port}"))
+    }
 }
 
 impl Layout {
@@ -295,6 +307,7 @@ impl Layout {
             peer_port: ports[1],
             admin_port: ports[2],
             zookeeper_port: Some(ports[3]),
+            native_port: Some(ports[4]),
         };
         let nodes = ports.chunks_exact(PORTS_PER_NODE).zip('a'..='z').map(node).collect();
         Ok(Layout { token: format!("dev-{:08x}", rand::random::<u32>()), nodes })

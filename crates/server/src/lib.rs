@@ -130,9 +130,13 @@ fn run_embedded(data_dir: Option<PathBuf>, zoo_cfg: Option<PathBuf>) -> Result<(
         end_by_signal: false,
     };
     let wants_zookeeper = settings.zookeeper_listen.as_deref() != Some("none");
+    let wants_native = settings.native_listen.as_deref() != Some("none");
     let mut config = Config::check(settings)?;
     if wants_zookeeper {
         config.zookeeper.serve_by_default();
+    }
+    if wants_native {
+        config.serve_native_by_default();
     }
     wiring::run(&config, &options)
 }

@@ -25,6 +25,7 @@ pub(crate) struct Listeners {
     pub(crate) peer: TcpListener,
     pub(crate) admin: Option<TcpListener>,
     pub(crate) metrics: Vec<TcpListener>,
+    pub(crate) native: Option<TcpListener>,
     pub(crate) zookeeper: Option<TcpListener>,
     pub(crate) zookeeper_admin: Option<TcpListener>,
     pub(crate) zookeeper_secure: Option<TcpListener>,
@@ -37,6 +38,7 @@ pub(crate) struct Addresses {
     pub(crate) client_urls: Vec<String>,
     pub(crate) peer_address: String,
     pub(crate) admin_url: Option<String>,
+    pub(crate) native_url: Option<String>,
     pub(crate) zookeeper: Option<String>,
     /// What this node is to ZooKeeper's clients.
     pub(crate) zookeeper_server: Option<ZookeeperServer>,
@@ -59,11 +61,12 @@ impl Listeners {
             .iter()
             .map(|listen| bind("metrics-listen", *listen, ports))
             .collect::<Result<_, _>>()?;
+        let native = config.native_listen.map(|listen| bind("native-listen", listen, ports)).transpose()?;
         let zookeeper = config.zookeeper.listen.map(|listen| bind("zookeeper-listen", listen, ports)).transpose()?;
         let zookeeper_admin = bind_zookeeper_admin(&config.zookeeper, ports)?;
         let secure = config.zookeeper.security.secure.as_ref();
         let zookeeper_secure = secure.map(|port| bind("zookeeper-secure-listen", port.listen, ports)).transpose()?;
-        Ok(Listeners { clients, peer, admin, metrics, zookeeper, zookeeper_admin, zookeeper_secure })
+        Ok(Listeners { clients, peer, admin, metrics, native, zookeeper, zookeeper_admin, zookeeper_secure })
     }
 
     /// What to tell others, from what was opened and what was configured.
@@ -92,8 +95,19 @@ impl Listeners {
         };
         let admin = self.admin.as_ref().map(local_address).transpose()?;
         let admin_url = admin.map(|address| format!("http://{address}"));
+        let native = self.native.as_ref().map(local_address).transpose()?;
+        let scheme = if config.native_listen.is_some_and(|listen| listen.tls) { "https" } else { "http" };
+        let native_url = native.map(|address| format!("{scheme}://{address}"));
         let zookeeper_server = zookeeper.as_ref().map(|listening| zookeeper_server(config, listening, &peer_address));
-        Ok(Addresses { client_urls, peer_address, admin_url, zookeeper, zookeeper_secure, zookeeper_server })
+        Ok(Addresses {
+            client_urls,
+            peer_address,
+            admin_url,
+            native_url,
+            zookeeper,
+            zookeeper_secure,
+            zookeeper_server,
+        })
     }
 }
 

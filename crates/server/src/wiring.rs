@@ -13,6 +13,7 @@ use std::time::Duration;
 
 use tidelock_coordinator::Coordinator;
 use tidelock_face_etcd::{EtcdFace, FaceConfig, MetricsText};
+use tidelock_face_native::NativeFace;
 use tidelock_face_zookeeper::{About, FaceConfig as ZookeeperFaceConfig, Port, Security, ZookeeperFace};
 use tidelock_node::peers::PeerSecurity;
 use tidelock_node::{Bootstrap, Identity, Node, NodeConfig, NodeLimits, StartError, StopReason, existing_identity};
@@ -68,6 +69,7 @@ struct OpenPorts {
     clients: Vec<TcpListener>,
     admin: Option<TcpListener>,
     metrics: Vec<TcpListener>,
+    native: Option<TcpListener>,
     zookeeper: ZookeeperDoors,
 }
 
@@ -91,14 +93,14 @@ pub(crate) fn run(config: &Config, options: &Options) -> Result<(), Failure> {
         .map_err(|error| Failure::new(format!("cannot start threads: {error}")))?;
     let security = tls::for_peers(&config.tls)?;
     let node_config = node_config(config, &addresses, &security, &runtime)?;
-    let Listeners { clients, peer, admin, metrics, zookeeper, zookeeper_admin, zookeeper_secure } = listeners;
+    let Listeners { clients, peer, admin, metrics, native, zookeeper, zookeeper_admin, zookeeper_secure } = listeners;
     let node = Node::start(&node_config, peer, security, runtime.handle().clone())
         .map_err(|error| start_failure(config, &error))?;
     if options.greet_single_node {
         announce::greet_single_node(config, &addresses);
     }
     let zookeeper = ZookeeperDoors { plain: zookeeper, secure: zookeeper_secure, admin: zookeeper_admin };
-    let ports = OpenPorts { clients, admin, metrics, zookeeper };
+    let ports = OpenPorts { clients, admin, metrics, native, zookeeper };
     let outcome = runtime.block_on(Box::pin(serve(config, options, &addresses, node, ports)));
     runtime.shutdown_timeout(CONNECTIONS_STOP_PATIENCE);
     if let (Ok(Some(signal)), true) = (&outcome, options.end_by_signal) {
@@ -209,6 +211,7 @@ async fn serve(
     let id = node.identity().node;
     let mut serving = JoinSet::new();
     serve_etcd(config, &coordinator, &metrics, ports.clients, &stopping, &mut serving)?;
+    serve_native(config, &coordinator, ports.native, &stopping, &mut serving)?;
     serve_zookeeper(config, &coordinator, ports.zookeeper, &stopping, &mut serving)?;
     let (name, told) = (config.name.as_str().into(), metrics.clone());
     let admin = Admin { coordinator: coordinator.clone(), name, metrics: Arc::new(move || told.text()) };
@@ -311,6 +314,27 @@ fn serve_etcd(
         let acceptor = acceptor.clone().filter(|_| listen.tls);
         serving.spawn(tidelock_face_etcd::serve(listener, face, acceptor, stop));
     }
+    Ok(())
+}
+
+fn serve_native(
+    config: &Config,
+    coordinator: &Arc<dyn Coordinator>,
+    listener: Option<TcpListener>,
+    stopping: &watch::Receiver<bool>,
+    serving: &mut JoinSet<()>,
+) -> Result<(), Failure> {
+    // A face runs things beside its port, which a node without one does not need.
+    let (Some(listener), Some(listen)) = (listener, config.native_listen) else { return Ok(()) };
+    let face_config = tidelock_face_native::FaceConfig {
+        token: config.service.token.0.clone(),
+        bcrypt_cost: config.service.bcrypt_cost,
+        ..Default::default()
+    };
+    let face = NativeFace::new(coordinator.clone(), face_config);
+    let acceptor = tls::for_clients(&config.tls)?.filter(|_| listen.tls);
+    let (listener, stop) = (tokio_listener(listener)?, stopped(stopping.clone()));
+    serving.spawn(tidelock_face_native::serve(listener, face, acceptor, stop));
     Ok(())
 }
 

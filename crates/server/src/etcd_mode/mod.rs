@@ -133,6 +133,7 @@ fn own_variables() -> Settings {
     let given = given.settings;
     Settings {
         admin_listen: given.admin_listen,
+        native_listen: given.native_listen,
         request_timeout_ms: given.request_timeout_ms,
         max_proposals_waiting: given.max_proposals_waiting,
         max_watchers_per_stream: given.max_watchers_per_stream,

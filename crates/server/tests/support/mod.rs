@@ -14,6 +14,7 @@ pub mod data_files;
 #[cfg(all(target_os = "linux", target_env = "gnu"))]
 pub mod failing_sync;
 pub mod keeper;
+pub mod native;
 pub mod rejoin;
 pub mod requests;
 pub mod small_disk;

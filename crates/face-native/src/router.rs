@@ -1,0 +1,380 @@
+//! Who is told what: one subscription for the whole node, whose events are handed to the mailboxes of those they concern.
+//!
+//! A grant goes to the mailbox that its session is attached to, unless the reply to the request told it (a place that was
+//! granted as it was taken); everything else to those who observe the name. Each notice is encoded once, however many
+//! get it. Whom an event does not concern costs nothing but a look-up of its session and its name.
+//!
+//! [`Router::routed`] says up to which revision all was handed out: a reply that shows a revision is held back until
+//! then, so that a client that knows of a revision has been told all that happened up to it.
+//!
+//! Nobody is told of a name who may not read it: asked when an observer comes, and again when users and roles change.
+
+mod encode;
+
+use std::collections::HashMap;
+use std::hash::BuildHasher;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Duration;
+
+use foldhash::fast::RandomState;
+use tidelock_coordinator::{Consistency, Coordinator, WatchNotice, WatchRequest, WatcherId};
+use tidelock_model::native_keys::{Slot, parse_borrowed};
+use tidelock_model::{
+    Auth, Caller, Event, EventKind, Key, KeyRange, Kind, LeaseId, Name, NativeFound, NativeNotice, NativeQuery, Need,
+    Query, QueryAnswer, Revision, Space,
+};
+use tidelock_native_api::v1;
+use tidelock_native_api::v1::lost::Reason;
+use tokio::sync::Notify;
+
+use crate::mailbox::{Format, Item, MESSAGES_MAX, Mailbox, PlaceOf};
+use crate::problem::Problem;
+pub(crate) use encode::{Encoded, Encoder};
+
+const WATCHER: WatcherId = WatcherId(1);
+/// How often attached sessions are looked at, and how many at a time: who waits learns soon that it waits in vain.
+const LOOK_EVERY: Duration = Duration::from_millis(250);
+const LOOKS_AT_ONCE: usize = 256;
+
+type Map<K, V> = HashMap<K, V, RandomState>;
+
+/// Somebody who observes a name.
+struct Observer {
+    mailbox: Arc<Mailbox>,
+    caller: Caller,
+    /// What happened since it came, while it is told what happened before.
+    held: Option<Vec<Item>>,
+}
+
+#[derive(Default)]
+struct Table {
+    sessions: Map<i64, Arc<Mailbox>>,
+    observers: Map<u8, Map<Box<str>, Vec<Observer>>>,
+    /// Those whose replies wait for what was not handed out yet.
+    behind: Vec<Arc<Mailbox>>,
+    /// Everybody, to be told when it is over.
+    everybody: Vec<Weak<Mailbox>>,
+    auth: Arc<Auth>,
+    stopped: bool,
+}
+
+/// Hands out what happens.
+pub(crate) struct Router {
+    table: Mutex<Table>,
+    routed: AtomicU64,
+    /// `routed` became known.
+    opened: Notify,
+    /// Somebody waits for `routed` to move.
+    wished: Notify,
+    hash: RandomState,
+    encoder: Encoder,
+}
+
+impl Router {
+    pub(crate) fn new(encoder: Encoder) -> Router {
+        Router {
+            table: Mutex::default(),
+            routed: AtomicU64::new(0),
+            opened: Notify::new(),
+            wished: Notify::new(),
+            hash: RandomState::default(),
+            encoder,
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Table> {
+        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Everything up to here is in the mailboxes of those it concerns.
+    pub(crate) fn routed(&self) -> u64 {
+        self.routed.load(Ordering::Acquire)
+    }
+
+    /// What a grant of this name to this session is known by.
+    pub(crate) fn place_of(&self, session: LeaseId, kind: Kind, name: &str) -> PlaceOf {
+        (session.0, self.hash.hash_one((kind as u8, name)))
+    }
+
+    /// A new mailbox.
+    pub(crate) fn mailbox(&self, format: Format) -> Arc<Mailbox> {
+        let mailbox = Arc::new(Mailbox::new(format));
+        let mut table = self.lock();
+        if table.stopped {
+            mailbox.end(Reason::ShuttingDown);
+        }
+        if table.everybody.len() == table.everybody.capacity() {
+            table.everybody.retain(|one| one.strong_count() > 0);
+        }
+        table.everybody.push(Arc::downgrade(&mailbox));
+        mailbox
+    }
+
+    /// Waits until events are followed.
+    async fn until_opened(&self) {
+        loop {
+            let mut opened = std::pin::pin!(self.opened.notified());
+            opened.as_mut().enable();
+            if self.routed() > 0 || self.lock().stopped {
+                return;
+            }
+            opened.await;
+        }
+    }
+
+    /// Has `mailbox` told of this session from now on, and no other. After which revision.
+    pub(crate) async fn attach(&self, session: LeaseId, mailbox: &Arc<Mailbox>) -> u64 {
+        self.until_opened().await;
+        let mut table = self.lock();
+        let before = table.sessions.insert(session.0, Arc::clone(mailbox));
+        let after = self.routed();
+        drop(table);
+        if let Some(before) = before.filter(|before| !Arc::ptr_eq(before, mailbox)) {
+            before.push(self.encoder.lost(before.format, session, Reason::NotAllowed, "another stream attached it"));
+        }
+        after
+    }
+
+    /// Takes back what [`Router::attach`] did, unless another was attached since.
+    pub(crate) fn detach(&self, sessions: impl Iterator<Item = i64>, mailbox: &Arc<Mailbox>) {
+        let mut table = self.lock();
+        for session in sessions {
+            if table.sessions.get(&session).is_some_and(|attached| Arc::ptr_eq(attached, mailbox)) {
+                table.sessions.remove(&session);
+            }
+        }
+    }
+
+    /// Has `mailbox` told what happens to a name: after which revision. If it is to be told first what happened before,
+    /// all of this is held back until [`Router::caught_up`].
+    pub(crate) async fn observe(
+        &self,
+        coordinator: &dyn Coordinator,
+        caller: Caller,
+        (kind, name): (Kind, &Name),
+        mailbox: &Arc<Mailbox>,
+        hold_back: bool,
+    ) -> Result<u64, Problem> {
+        self.until_opened().await;
+        let mut table = self.lock();
+        // Asked with the table held: a change of users and roles is looked at either here or there.
+        coordinator.auth().check(&caller, &Need::ReadName(name.as_str()))?;
+        let observers = table.observers.entry(kind as u8).or_default().entry(name.as_str().into()).or_default();
+        observers.retain(|observer| !Arc::ptr_eq(&observer.mailbox, mailbox));
+        observers.push(Observer { mailbox: Arc::clone(mailbox), caller, held: hold_back.then(Vec::new) });
+        Ok(self.routed())
+    }
+
+    /// Gives out what was held back.
+    pub(crate) fn caught_up(&self, kind: Kind, name: &str, mailbox: &Arc<Mailbox>) {
+        let mut table = self.lock();
+        let Some(observers) = table.observers.get_mut(&(kind as u8)).and_then(|names| names.get_mut(name)) else {
+            return;
+        };
+        for observer in observers.iter_mut().filter(|observer| Arc::ptr_eq(&observer.mailbox, mailbox)) {
+            for item in observer.held.take().unwrap_or_default() {
+                mailbox.push(item);
+            }
+        }
+    }
+
+    /// Tells `mailbox` of a name no more.
+    pub(crate) fn stop_observing(&self, kind: Kind, name: &str, mailbox: &Arc<Mailbox>) {
+        let mut table = self.lock();
+        let Some(names) = table.observers.get_mut(&(kind as u8)) else { return };
+        if let Some(observers) = names.get_mut(name) {
+            observers.retain(|observer| !Arc::ptr_eq(&observer.mailbox, mailbox));
+            if observers.is_empty() {
+                names.remove(name);
+            }
+        }
+    }
+
+    /// Has `mailbox` woken when all up to `revision` was handed out; whether it was already.
+    pub(crate) fn wake_at(&self, revision: u64, mailbox: &Arc<Mailbox>) -> bool {
+        let mut table = self.lock();
+        if self.routed() >= revision || table.stopped {
+            return true;
+        }
+        table.behind.push(Arc::clone(mailbox));
+        drop(table);
+        self.wished.notify_one();
+        false
+    }
+
+    /// Ends everybody's mailbox, and those to come.
+    pub(crate) fn stop(&self) {
+        let mut table = self.lock();
+        table.stopped = true;
+        self.end_all(&mut table, Reason::ShuttingDown);
+        drop(table);
+        self.opened.notify_waiters();
+    }
+
+    fn end_all(&self, table: &mut Table, reason: Reason) {
+        table.everybody.drain(..).filter_map(|one| one.upgrade()).for_each(|one| one.end(reason));
+        table.sessions.clear();
+        table.observers.clear();
+        table.behind.clear();
+    }
+
+    /// Follows the store until the node stops. One task runs this.
+    pub(crate) async fn follow(&self, coordinator: Arc<dyn Coordinator>) {
+        loop {
+            let subscription = coordinator.subscribe();
+            let range = KeyRange { start: Key::start_of(Space::Lock), end: Key::end_of(Space::Lock) };
+            let caller = Caller::Internal;
+            subscription.open(WatchRequest { id: WATCHER, range, from: None, want_previous: false, caller });
+            loop {
+                let notice = tokio::select! {
+                    biased;
+                    notice = subscription.next() => notice,
+                    () = self.wished.notified() => {
+                        // What happened is in the queue before anybody learns of its revision: whoever still waits
+                        // does so for changes that are not ours, and nobody tells us of those unasked.
+                        subscription.request_progress();
+                        continue;
+                    }
+                };
+                match notice {
+                    None => return self.stop(),
+                    Some(WatchNotice::Closed { .. }) => break,
+                    Some(notice) => self.take(&*coordinator, notice),
+                }
+            }
+            // What happened meanwhile is lost to us, so nobody may rely on having been told.
+            self.end_all(&mut self.lock(), Reason::Compacted);
+        }
+    }
+
+    fn take(&self, coordinator: &dyn Coordinator, notice: WatchNotice) {
+        let mut table = self.lock();
+        let routed = match notice {
+            WatchNotice::Opened { revision, .. } | WatchNotice::Progress { revision } => revision,
+            WatchNotice::Events { events, .. } => {
+                self.follow_auth(&mut table, coordinator.auth());
+                events.iter().for_each(|event| self.hand_out(&mut table, event));
+                events.last().map_or(Revision::default(), at)
+            }
+            WatchNotice::Closed { .. } => return,
+        };
+        let is_first = self.routed.fetch_max(routed.0.max(1), Ordering::Release) == 0;
+        table.behind.drain(..).for_each(|mailbox| mailbox.wake());
+        drop(table);
+        if is_first {
+            self.opened.notify_waiters();
+        }
+    }
+
+    /// Takes away what observers may not read any more.
+    fn follow_auth(&self, table: &mut Table, auth: Arc<Auth>) {
+        if Arc::ptr_eq(&auth, &table.auth) {
+            return;
+        }
+        for (kind, names) in &mut table.observers {
+            for (name, observers) in names {
+                observers.retain(|observer| {
+                    let Err(refusal) = auth.check_again(&observer.caller, &Need::ReadName(name)) else { return true };
+                    let kind = Kind::from_byte(*kind).unwrap_or(Kind::Lock);
+                    match observer.mailbox.format {
+                        Format::Stream => {
+                            let refused = self.encoder.not_observing(kind, name, &refusal.into());
+                            observer.mailbox.push(refused);
+                        }
+                        Format::Notices | Format::Events => observer.mailbox.end(Reason::NotAllowed),
+                    }
+                    false
+                });
+            }
+        }
+        table.auth = auth;
+    }
+
+    fn hand_out(&self, table: &mut Table, event: &Event) {
+        if table.sessions.is_empty() && table.observers.is_empty() {
+            return;
+        }
+        let Some((kind, name, slot)) = parse_borrowed(&event.key) else { return };
+        let is_place = kind.is_queue() && matches!(slot, Slot::Member { .. }) && event.kind() == EventKind::Put;
+        let session = event.record.meta().lease;
+        let attached = table.sessions.get(&session.0).filter(|_| is_place);
+        let mut observers = table.observers.get_mut(&(kind as u8)).and_then(|names| names.get_mut(name));
+        if attached.is_none() && observers.is_none() {
+            return;
+        }
+        let Some(notice) = NativeNotice::of(event) else { return };
+        // A place that was granted as it was taken is told by the reply, which names it.
+        let granted = match &notice {
+            NativeNotice::Granted { place, token, .. } if place != token => Some(self.place_of(session, kind, name)),
+            _ => None,
+        };
+        let mut encoded = Encoded::new(&self.encoder, notice, event);
+        if let (Some(mailbox), Some(_)) = (attached, granted) {
+            let is_observer = |observer: &Observer| Arc::ptr_eq(&observer.mailbox, mailbox);
+            if !observers.as_ref().is_some_and(|observers| observers.iter().any(is_observer)) {
+                mailbox.push(encoded.item(mailbox.format, granted));
+            }
+        }
+        for observer in observers.iter_mut().flat_map(|observers| observers.iter_mut()) {
+            let item = encoded.item(observer.mailbox.format, granted);
+            match &mut observer.held {
+                None => drop(observer.mailbox.push(item)),
+                Some(held) if held.len() < MESSAGES_MAX => held.push(item),
+                Some(_) => observer.mailbox.end(Reason::TooSlow),
+            }
+        }
+    }
+
+    /// Tells those whose sessions are over so, until the node stops. One task runs this.
+    pub(crate) async fn watch_over(&self, coordinator: Arc<dyn Coordinator>) {
+        let mut after = i64::MIN;
+        loop {
+            tokio::time::sleep(LOOK_EVERY).await;
+            let mut sessions: Vec<i64> = {
+                let table = self.lock();
+                if table.stopped {
+                    return;
+                }
+                table.sessions.keys().copied().collect()
+            };
+            sessions.sort_unstable();
+            let first = sessions.partition_point(|session| *session <= after);
+            let turn: Vec<i64> = sessions[first..].iter().copied().take(LOOKS_AT_ONCE).collect();
+            after = if first + turn.len() < sessions.len() { turn[turn.len() - 1] } else { i64::MIN };
+            for session in turn {
+                let query = NativeQuery::Session { session: LeaseId(session), skip: 0, holdings: 0 };
+                // It was known here when it was attached: if it is not any more, it is over.
+                let found = coordinator.read(Caller::Internal, Query::Native(query), Consistency::Local).await;
+                let over = matches!(&found, Ok(QueryAnswer::Native { found: NativeFound::Sessions(one), .. }) if one.is_empty());
+                if over {
+                    self.session_over(LeaseId(session));
+                }
+            }
+        }
+    }
+
+    /// Tells whoever the session is attached to that it is over.
+    pub(crate) fn session_over(&self, session: LeaseId) {
+        let attached = self.lock().sessions.remove(&session.0);
+        if let Some(mailbox) = attached {
+            let why = "its time ran out, or it was closed";
+            mailbox.push(self.encoder.lost(mailbox.format, session, Reason::SessionEnded, why));
+        }
+    }
+
+    /// Notices made of something else than an event.
+    pub(crate) fn encoder(&self) -> &Encoder {
+        &self.encoder
+    }
+}
+
+fn at(event: &Event) -> Revision {
+    event.record.meta().modified
+}
+
+/// A notice about a place that a session was granted while nobody told it.
+pub(crate) fn missed_grant(kind: Kind, name: Name, session: LeaseId, member: &v1::Member) -> NativeNotice {
+    let (place, token, moved_from) = (member.place, member.token, member.moved_from);
+    NativeNotice::Granted { kind, name, place, moved_from, session, token }
+}

@@ -1,0 +1,183 @@
+//! A coordinator that answers when and what a test says, for tests of order and bounds. What the real one answers is
+//! tested with the real one.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex};
+
+use tidelock_coordinator::{
+    Answering, Consistency, Coordinator, MemberError, ProposeError, ReadError, Role, Status, Subscription, WatchNotice,
+    WatchRequest, WatcherId,
+};
+use tidelock_model::{
+    Answer, Auth, Caller, ClusterId, Command, Event, LeaseId, LeaseInfo, LogIndex, Member, MemberChange, NativeAnswer,
+    NativeCommand, NativeFound, NativeSession, NodeId, Outcome, Query, QueryAnswer, RequestId, Revision, Term,
+};
+use tokio::sync::{Notify, oneshot};
+
+type Waiting = (Command, oneshot::Sender<Result<Outcome, ProposeError>>);
+
+/// The double. Sessions are opened at once; requests wait until the test answers them.
+#[derive(Default)]
+pub(crate) struct Double {
+    waiting: Mutex<VecDeque<Waiting>>,
+    proposed: Notify,
+    notices: Arc<Notices>,
+    opened: Mutex<i64>,
+}
+
+#[derive(Default)]
+struct Notices {
+    queue: Mutex<VecDeque<WatchNotice>>,
+    more: Notify,
+}
+
+impl Double {
+    /// Waits for the next request: what it is, and how to answer it.
+    pub(crate) async fn proposal(&self) -> Waiting {
+        loop {
+            let proposed = self.proposed.notified();
+            if let Some(one) = self.waiting.lock().unwrap().pop_front() {
+                return one;
+            }
+            proposed.await;
+        }
+    }
+
+    /// Lets the subscription tell of a change.
+    pub(crate) fn happen(&self, event: Event) {
+        let revision = event.record.meta().modified;
+        self.tell(WatchNotice::Events { id: WatcherId(1), revision, events: vec![event] });
+    }
+
+    fn tell(&self, notice: WatchNotice) {
+        self.notices.queue.lock().unwrap().push_back(notice);
+        self.notices.more.notify_one();
+    }
+}
+
+/// The outcome of a request that was carried out.
+pub(crate) fn outcome(revision: u64, answer: NativeAnswer) -> Result<Outcome, ProposeError> {
+    Ok(Outcome { revision: Revision(revision), index: LogIndex(revision), result: Ok(Answer::Native(answer)) })
+}
+
+impl Coordinator for Double {
+    fn auth(&self) -> Arc<Auth> {
+        Arc::default()
+    }
+
+    fn propose(
+        &self,
+        _: Caller,
+        command: Command,
+        _: Option<RequestId>,
+    ) -> Answering<'_, Result<Outcome, ProposeError>> {
+        if let Command::Native(NativeCommand::Open { ttl_ms, .. }) = command {
+            let mut opened = self.opened.lock().unwrap();
+            *opened += 1;
+            let session = LeaseId(*opened);
+            return Box::pin(std::future::ready(outcome(1, NativeAnswer::Opened { session, ttl_ms })));
+        }
+        let (answer, answered) = oneshot::channel();
+        self.waiting.lock().unwrap().push_back((command, answer));
+        self.proposed.notify_one();
+        Box::pin(async move { answered.await.unwrap_or(Err(ProposeError::Interrupted)) })
+    }
+
+    /// Every session there is lives.
+    fn read(&self, _: Caller, query: Query, _: Consistency) -> Answering<'_, Result<QueryAnswer, ReadError>> {
+        let found = match query {
+            Query::Native(tidelock_model::NativeQuery::Session { session, .. }) => {
+                let (owner, holdings) = (String::new(), Vec::new());
+                let one = NativeSession { session, ttl_s: 60, owner, acknowledged: 0, holdings, count: 0 };
+                NativeFound::Sessions(vec![one])
+            }
+            _ => NativeFound::Sessions(Vec::new()),
+        };
+        Box::pin(std::future::ready(Ok(QueryAnswer::Native { revision: Revision(1), found })))
+    }
+
+    fn subscribe(&self) -> Arc<dyn Subscription> {
+        self.tell(WatchNotice::Opened { id: WatcherId(1), revision: Revision(1) });
+        Arc::new(DoubleSubscription(Arc::clone(&self.notices)))
+    }
+
+    fn keep_alive(&self, _: Caller, lease: LeaseId) -> Answering<'_, Result<Option<LeaseInfo>, ReadError>> {
+        let info = LeaseInfo { id: lease, granted_ttl_s: 60, remaining_ms: 60_000 };
+        Box::pin(std::future::ready(Ok(Some(info))))
+    }
+
+    fn lease_info(&self, caller: Caller, lease: LeaseId) -> Answering<'_, Result<Option<LeaseInfo>, ReadError>> {
+        self.keep_alive(caller, lease)
+    }
+
+    fn change_members(&self, _: Caller, _: MemberChange) -> Answering<'_, Result<Vec<Member>, MemberError>> {
+        Box::pin(std::future::ready(Err(MemberError::Busy)))
+    }
+
+    fn transfer_leadership(&self, _: Caller, _: NodeId) -> Answering<'_, Result<(), MemberError>> {
+        Box::pin(std::future::ready(Err(MemberError::Busy)))
+    }
+
+    fn take_snapshot(&self, _: Caller) -> Answering<'_, Result<(), String>> {
+        Box::pin(std::future::ready(Ok(())))
+    }
+
+    fn wait_until_swept(&self) -> Answering<'_, ()> {
+        Box::pin(std::future::ready(()))
+    }
+
+    fn term(&self) -> Term {
+        Term(3)
+    }
+
+    fn revision(&self) -> Revision {
+        Revision(1)
+    }
+
+    fn status(&self) -> Status {
+        Status {
+            cluster: ClusterId(1),
+            node: NodeId(2),
+            role: Role::Leader,
+            leader: Some(NodeId(2)),
+            term: Term(3),
+            committed: LogIndex(1),
+            applied: LogIndex(1),
+            revision: Revision(1),
+            compacted: Revision(0),
+            digest: 0,
+            keys: 0,
+            leases: 0,
+            watchers: 0,
+            data_bytes: 0,
+            disk_bytes: 0,
+            disk_full: false,
+            proposals_waiting: 0,
+            leader_changes: 0,
+            proposals_failed: 0,
+            peers: Vec::new(),
+        }
+    }
+}
+
+struct DoubleSubscription(Arc<Notices>);
+
+impl Subscription for DoubleSubscription {
+    fn open(&self, _: WatchRequest) {}
+
+    fn close(&self, _: WatcherId) {}
+
+    fn request_progress(&self) {}
+
+    fn next(&self) -> Answering<'_, Option<WatchNotice>> {
+        Box::pin(async move {
+            loop {
+                let more = self.0.more.notified();
+                if let Some(notice) = self.0.queue.lock().unwrap().pop_front() {
+                    return Some(notice);
+                }
+                more.await;
+            }
+        })
+    }
+}

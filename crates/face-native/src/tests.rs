@@ -1,0 +1,160 @@
+//! Real connections to a face over a coordinator that answers when a test says: order, bounds, shutdown.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tidelock_model::native_keys;
+use tidelock_model::native_records::Place as StoredPlace;
+use tidelock_model::{Data, Event, Kind, LeaseId, Mode, Name, NativeAnswer, Record, RecordMeta, Revision};
+use tidelock_native_api::v1;
+use tidelock_native_api::v1::from_client::Message as FromClient;
+use tidelock_native_api::v1::lost::Reason;
+use tidelock_native_api::v1::native_client::NativeClient;
+use tidelock_native_api::v1::to_client::Message as ToClient;
+use tokio::net::TcpListener;
+use tokio::sync::{mpsc, oneshot};
+use tonic::Streaming;
+
+use crate::test_double::{Double, outcome};
+use crate::{FaceConfig, NativeFace, serve};
+
+const DEADLINE: Duration = Duration::from_secs(20);
+
+struct Client {
+    double: Arc<Double>,
+    sender: mpsc::Sender<v1::FromClient>,
+    receiver: Streaming<v1::ToClient>,
+    stop: Option<oneshot::Sender<()>>,
+}
+
+async fn connected() -> Client {
+    let double = Arc::new(Double::default());
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let face = NativeFace::new(double.clone(), FaceConfig::default());
+    let (stop, stopped) = oneshot::channel();
+    tokio::spawn(serve(listener, face, None, async { drop(stopped.await) }));
+    let channel =
+        tonic::transport::Endpoint::from_shared(format!("http://{address}")).unwrap().connect().await.unwrap();
+    let (sender, requests) = mpsc::channel(64);
+    let requests =
+        futures_util::stream::unfold(requests, |mut all| async { all.recv().await.map(|request| (request, all)) });
+    let receiver = NativeClient::new(channel).connect(requests).await.unwrap().into_inner();
+    Client { double, sender, receiver, stop: Some(stop) }
+}
+
+impl Client {
+    async fn send(&self, message: FromClient) {
+        self.sender.send(v1::FromClient { message: Some(message) }).await.unwrap();
+    }
+
+    async fn next(&mut self) -> Option<ToClient> {
+        let next = tokio::time::timeout(DEADLINE, self.receiver.message()).await;
+        next.expect("a message in time").unwrap().and_then(|message| message.message)
+    }
+
+    async fn open(&mut self) -> i64 {
+        self.send(FromClient::Open(v1::OpenRequest { ttl_ms: 60_000, client: 0 })).await;
+        match self.next().await {
+            Some(ToClient::Opened(opened)) => opened.session,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    async fn acquire(&self, session: i64, number: u64, name: &str) {
+        let acquire = v1::Acquire { name: name.into(), mode: v1::Mode::Exclusive.into(), ..Default::default() };
+        let op = Some(v1::request::Op::Acquire(acquire));
+        self.send(FromClient::Request(v1::Request { session, number, acknowledged: 0, op })).await;
+    }
+}
+
+/// The grant of a place.
+fn grant(name: &str, session: i64, place: u64, token: u64) -> Event {
+    let (created, modified) = (Revision(place), Revision(token));
+    let meta = RecordMeta { created, modified, version: 2, lease: LeaseId(session), sub: 0 };
+    let stored = StoredPlace { mode: Mode::Exclusive, token, moved_from: 0, data: Data::default() };
+    let key = native_keys::member(Kind::Lock, &Name::new(name).unwrap(), place);
+    Event { key, record: Record::new(meta, &stored.write()), previous: None }
+}
+
+fn kind_of(message: &ToClient) -> (&'static str, u64) {
+    match message {
+        ToClient::Reply(reply) => ("reply", reply.number),
+        ToClient::Notice(notice) => ("notice", notice.revision),
+        other => panic!("{other:?}"),
+    }
+}
+
+/// A client that hears of the grant of a place it does not know of would have to remember it for later, and every client
+/// would get that wrong once.
+#[tokio::test]
+async fn a_grant_waits_for_the_reply_that_names_its_place() {
+    let mut client = connected().await;
+    let session = client.open().await;
+    client.acquire(session, 1, "slow").await;
+    let (_, answer) = client.double.proposal().await;
+    // The place 5 is granted at 7, and told, before the reply is there; so is one of another name.
+    client.double.happen(grant("other", session, 4, 6));
+    client.double.happen(grant("slow", session, 5, 7));
+    assert_eq!(kind_of(&client.next().await.unwrap()), ("notice", 6));
+    answer.send(outcome(5, NativeAnswer::Place { place: 5, token: 0, ahead: 1 })).unwrap();
+    assert_eq!(kind_of(&client.next().await.unwrap()), ("reply", 1));
+    assert_eq!(kind_of(&client.next().await.unwrap()), ("notice", 7));
+}
+
+/// A client that knows of a revision must have been told what happened up to it: it asks from there when it comes back.
+#[tokio::test]
+async fn a_reply_waits_for_what_happened_up_to_its_revision() {
+    let mut client = connected().await;
+    let session = client.open().await;
+    client.acquire(session, 1, "late").await;
+    let (_, answer) = client.double.proposal().await;
+    answer.send(outcome(9, NativeAnswer::Place { place: 9, token: 9, ahead: 0 })).unwrap();
+    // Nothing tells whether something happened before 9 until the subscription does.
+    client.double.happen(grant("early", session, 4, 8));
+    client.double.happen(grant("late", session, 9, 9));
+    assert_eq!(kind_of(&client.next().await.unwrap()), ("notice", 8));
+    assert_eq!(kind_of(&client.next().await.unwrap()), ("reply", 1), "its own grant is in the reply, and nowhere else");
+    client.double.happen(grant("next", session, 4, 10));
+    assert_eq!(kind_of(&client.next().await.unwrap()), ("notice", 10));
+}
+
+/// Grants are for their session alone: others must learn nothing of it, however much happens.
+#[tokio::test]
+async fn what_others_are_granted_is_not_told() {
+    let mut client = connected().await;
+    let session = client.open().await;
+    for token in 10..200 {
+        client.double.happen(grant("theirs", session + 1, 2, token));
+    }
+    client.double.happen(grant("ours", session, 2, 200));
+    assert_eq!(kind_of(&client.next().await.unwrap()), ("notice", 200));
+}
+
+/// A node that stops says so: clients go elsewhere at once instead of waiting for a timeout.
+#[tokio::test]
+async fn streams_are_told_that_the_node_stops() {
+    let mut client = connected().await;
+    client.open().await;
+    client.stop.take().unwrap().send(()).unwrap();
+    match client.next().await {
+        Some(ToClient::Lost(lost)) => assert_eq!((lost.session, lost.reason()), (0, Reason::ShuttingDown)),
+        other => panic!("{other:?}"),
+    }
+    assert!(client.next().await.is_none());
+}
+
+/// What cannot be read ends the stream with a word about it, and nothing else.
+#[tokio::test]
+async fn keep_alives_of_sessions_that_are_not_attached_are_refused() {
+    let mut client = connected().await;
+    client.send(FromClient::KeepAlive(v1::KeepAlive { sent: 1, session: 77 })).await;
+    match client.next().await {
+        Some(ToClient::Lost(lost)) => assert_eq!((lost.session, lost.reason()), (77, Reason::NotAllowed)),
+        other => panic!("{other:?}"),
+    }
+    let session = client.open().await;
+    client.send(FromClient::KeepAlive(v1::KeepAlive { sent: 2, session })).await;
+    let kept = v1::KeptAlive { sent: 2, ttl_ms: 60_000, session };
+    assert_eq!(client.next().await, Some(ToClient::KeptAlive(kept)));
+}

@@ -1,0 +1,196 @@
+//! What a stream has under way: each message of the client's that takes time, and what it came to.
+
+use std::sync::Arc;
+
+use tidelock_coordinator::{WatchClosed, WatchNotice, WatchRequest, WatcherId};
+use tidelock_model::limits::NATIVE_LIST_MAX;
+use tidelock_model::native_keys;
+use tidelock_model::{
+    Caller, Data, Event, Kind, LeaseId, Name, NativeCommand, NativeNotice, NativeRequest, Outcome, Revision,
+};
+use tidelock_native_api::v1;
+
+use crate::callers::owner;
+use crate::mailbox::{Mailbox, PlaceOf};
+use crate::problem::Problem;
+use crate::questions;
+use crate::renewals::Renewal;
+use crate::router::{Encoded, missed_grant};
+use crate::services::Services;
+use crate::translate;
+
+/// Something to do.
+pub(crate) enum Work {
+    Request { caller: Caller, request: NativeRequest, taking: Option<PlaceOf> },
+    Open { caller: Caller, request: v1::OpenRequest },
+    Close { caller: Caller, session: LeaseId },
+    Attach { caller: Caller, session: LeaseId, told_revision: u64 },
+    KeepAlive { session: LeaseId, sent: u64 },
+    Observe { caller: Caller, kind: Kind, name: Name, told_revision: u64 },
+}
+
+/// What it came to.
+pub(crate) enum Done {
+    Reply { session: i64, number: u64, taking: Option<PlaceOf>, result: Result<Outcome, Problem> },
+    Opened { client: u64, result: Result<v1::OpenReply, Problem> },
+    Closed { session: LeaseId, result: Result<v1::CloseReply, Problem> },
+    Attached { session: LeaseId, result: Result<(u64, u32), Problem> },
+    KeptAlive { session: LeaseId, sent: u64, result: Result<Renewal, Problem> },
+    Observing { kind: Kind, name: Name, result: Result<u64, Problem> },
+}
+
+/// Does it. Attaching and observing are in effect when this is done; messages that follow on the stream come later.
+pub(crate) async fn carry_out(services: Arc<Services>, mailbox: Arc<Mailbox>, work: Work) -> Done {
+    match work {
+        Work::Request { caller, request, taking } => {
+            let (session, number) = (request.session.0, request.number);
+            let result = services.propose(caller, NativeCommand::Request(request), None).await;
+            Done::Reply { session, number, taking, result }
+        }
+        Work::Open { caller, request } => {
+            let (client, owner) = (request.client, owner(&caller));
+            let result = services.open(caller, owner, request).await;
+            if let Ok(reply) = &result {
+                services.router.attach(LeaseId(reply.session), &mailbox).await;
+            }
+            Done::Opened { client, result }
+        }
+        Work::Close { caller, session } => Done::Closed { session, result: services.close(caller, session).await },
+        Work::Attach { caller, session, told_revision } => {
+            Done::Attached { session, result: services.attach(&caller, session, told_revision, &mailbox).await }
+        }
+        Work::KeepAlive { session, sent } => {
+            Done::KeptAlive { session, sent, result: services.renewals.renew(session).await }
+        }
+        Work::Observe { caller, kind, name, told_revision } => {
+            let result = services.observe(caller, (kind, &name), told_revision, &mailbox).await;
+            Done::Observing { kind, name, result }
+        }
+    }
+}
+
+impl Services {
+    /// Attaches a session of the caller's, and tells what it was granted after the revision that was told last: all of it
+    /// that it still holds. After which revision all is pushed, and its time to live.
+    pub(crate) async fn attach(
+        &self,
+        caller: &Caller,
+        session: LeaseId,
+        told_revision: u64,
+        mailbox: &Arc<Mailbox>,
+    ) -> Result<(u64, u32), Problem> {
+        // Whether it is the caller's is asked before it is taken from another stream, and what it holds afterwards.
+        let ttl_ms = self.session(caller, session, u64::MAX).await?.ttl_ms;
+        let after = self.router.attach(session, mailbox).await;
+        if told_revision > 0 {
+            self.tell_missed_grants(caller, session, told_revision, mailbox).await?;
+        }
+        Ok((after, ttl_ms))
+    }
+
+    async fn tell_missed_grants(
+        &self,
+        caller: &Caller,
+        session: LeaseId,
+        told_revision: u64,
+        mailbox: &Arc<Mailbox>,
+    ) -> Result<(), Problem> {
+        let mut missed = Vec::new();
+        for page in 0.. {
+            let skip = page * u64::from(NATIVE_LIST_MAX);
+            let known = self.session(caller, session, skip).await?;
+            missed.extend(known.holdings.into_iter().filter(|one| one.token > told_revision && one.token != one.place));
+            if skip + u64::from(NATIVE_LIST_MAX) >= known.count {
+                break;
+            }
+        }
+        missed.sort_unstable_by_key(|one| one.token);
+        for v1::Holding { kind, name, place, .. } in missed {
+            let request = v1::DescribeRequest { kind, name, place, ..Default::default() };
+            let (kind, name) = (translate::kind(kind)?, translate::name(&request.name)?);
+            let query = questions::describe(&request)?;
+            let (_, found) = self.find(&Caller::Internal, query, tidelock_coordinator::Consistency::Local).await?;
+            let found = questions::described(v1::Header::default(), found)?;
+            // It may have been given back meanwhile.
+            let Some(member) = found.members.first().filter(|member| member.session == session.0) else { continue };
+            let notice = missed_grant(kind, name, session, member);
+            let data = Data::new(member.data.clone())?;
+            let mut encoded = Encoded::at(self.router.encoder(), notice, Revision(member.token), data);
+            mailbox.push(encoded.item(mailbox.format, None));
+        }
+        Ok(())
+    }
+
+    /// Has `mailbox` told what happens to a name, and first what happened after the revision that was told last. After
+    /// which revision.
+    pub(crate) async fn observe(
+        &self,
+        caller: Caller,
+        (kind, name): (Kind, &Name),
+        told_revision: u64,
+        mailbox: &Arc<Mailbox>,
+    ) -> Result<u64, Problem> {
+        let hold_back = told_revision > 0;
+        let after = self.router.observe(&*self.coordinator, caller, (kind, name), mailbox, hold_back).await?;
+        if !hold_back {
+            return Ok(after);
+        }
+        let replayed = self.replay((kind, name), told_revision, after, mailbox).await;
+        match replayed {
+            Ok(()) => self.router.caught_up(kind, name.as_str(), mailbox),
+            Err(_) => self.router.stop_observing(kind, name.as_str(), mailbox),
+        }
+        replayed.map(|()| told_revision)
+    }
+
+    /// Tells what happened to a name after one revision and up to another.
+    async fn replay(
+        &self,
+        (kind, name): (Kind, &Name),
+        told_revision: u64,
+        up_to: u64,
+        mailbox: &Arc<Mailbox>,
+    ) -> Result<(), Problem> {
+        let subscription = self.coordinator.subscribe();
+        subscription.open(WatchRequest {
+            id: WatcherId(1),
+            range: native_keys::all(kind, name),
+            from: Some(Revision(told_revision + 1)),
+            want_previous: false,
+            caller: Caller::Internal,
+        });
+        subscription.request_progress();
+        loop {
+            match subscription.next().await {
+                Some(WatchNotice::Opened { .. }) => {}
+                Some(WatchNotice::Events { events, .. }) => {
+                    for event in &events {
+                        if at(event) > up_to {
+                            return Ok(());
+                        }
+                        self.tell_again(event, mailbox);
+                    }
+                }
+                Some(WatchNotice::Progress { revision }) if revision.0 >= up_to => return Ok(()),
+                Some(WatchNotice::Progress { .. }) => subscription.request_progress(),
+                Some(WatchNotice::Closed { why: WatchClosed::Compacted { compacted }, .. }) => {
+                    let text = format!("what happened before revision {compacted} is not known any more; ask what is");
+                    return Err(Problem::new(v1::error::Family::Absent, "COMPACTED", text));
+                }
+                Some(WatchNotice::Closed { .. }) => return Err(Problem::mismatch()),
+                None => return Err(tidelock_coordinator::ReadError::Stopping.into()),
+            }
+        }
+    }
+
+    fn tell_again(&self, event: &Event, mailbox: &Arc<Mailbox>) {
+        if let Some(notice) = NativeNotice::of(event) {
+            let item = Encoded::new(self.router.encoder(), notice, event).item(mailbox.format, None);
+            mailbox.push(item);
+        }
+    }
+}
+
+fn at(event: &Event) -> u64 {
+    event.record.meta().modified.0
+}

@@ -1,0 +1,221 @@
+//! The native API as people and scripts use it: JSON over HTTP, server-sent events, the OpenAPI document, and every
+//! command of docs/native-api.md.
+
+// A test ends at the first surprise.
+#![allow(clippy::unwrap_used)]
+
+mod support;
+
+use std::collections::BTreeSet;
+use std::io::{BufRead, BufReader, Write};
+use std::net::TcpStream;
+use std::path::Path;
+
+use serde_json::{Value, json};
+use support::{Cluster, PATIENCE, http};
+
+fn post(port: u16, path: &str, body: &Value) -> (u16, Value) {
+    let (status, text) = http(port, "POST", path, &body.to_string()).expect("an answer");
+    (status, serde_json::from_str(&text).unwrap_or_else(|_| panic!("{path}: {text}")))
+}
+
+fn done(port: u16, path: &str, body: &Value) -> Value {
+    let (status, answer) = post(port, path, body);
+    assert_eq!(status, 200, "{path}: {answer}");
+    answer
+}
+
+fn open(port: u16) -> String {
+    done(port, "/v1/native/open", &json!({ "ttlMs": 60_000 }))["session"].as_str().unwrap().to_owned()
+}
+
+/// A stream of server-sent events.
+struct Events(BufReader<TcpStream>);
+
+impl Events {
+    fn open(port: u16, path: &str, last: Option<&str>) -> Events {
+        let mut stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        let last = last.map(|id| format!("Last-Event-ID: {id}\r\n")).unwrap_or_default();
+        write!(stream, "GET {path} HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\n{last}\r\n").unwrap();
+        let mut events = Events(BufReader::new(stream));
+        let mut head = String::new();
+        while !head.ends_with("\r\n\r\n") {
+            assert_ne!(events.0.read_line(&mut head).unwrap(), 0, "{head}");
+        }
+        assert!(head.starts_with("HTTP/1.1 200") && head.contains("text/event-stream"), "{head}");
+        events
+    }
+
+    /// The next event: id, name, data.
+    fn next(&mut self) -> (String, String, Value) {
+        let (mut id, mut event) = (String::new(), String::new());
+        loop {
+            let mut line = String::new();
+            assert_ne!(self.0.read_line(&mut line).unwrap(), 0, "the stream ended");
+            let line = line.trim_end();
+            if let Some(text) = line.strip_prefix("id: ") {
+                text.clone_into(&mut id);
+            } else if let Some(text) = line.strip_prefix("event: ") {
+                text.clone_into(&mut event);
+            } else if let Some(text) = line.strip_prefix("data: ") {
+                return (id, event, serde_json::from_str(text).unwrap());
+            }
+        }
+    }
+}
+
+/// A script with nothing but curl must be able to hold a lock, hand it over, and be told of it.
+#[test]
+fn a_lock_is_taken_waited_for_and_handed_over_with_json() {
+    let (_cluster, ports) = Cluster::start_native(1);
+    let port = ports[0];
+    let (one, other) = (open(port), open(port));
+    let mut told = Events::open(port, &format!("/v1/native/events?session={other}"), None);
+    let mut observed = Events::open(port, "/v1/observe?kind=lock&name=a%2Fb", None);
+    let first = done(port, "/v1/lock/acquire", &json!({ "session": one, "number": 1, "name": "a/b" }));
+    let token = first["answer"]["place"]["token"].as_str().unwrap().to_owned();
+    assert!(first["header"]["term"].is_string() && first["header"]["revision"].is_string(), "{first}");
+    let again = done(port, "/v1/lock/acquire", &json!({ "session": one, "number": 1, "name": "a/b" }));
+    assert_eq!(again["answer"], first["answer"]);
+    let waits = done(port, "/v1/lock/acquire", &json!({ "session": other, "number": 1, "name": "a/b" }));
+    assert_eq!(waits["answer"]["place"]["token"], Value::Null, "{waits}");
+    done(port, "/v1/lock/release", &json!({ "session": one, "number": 2, "name": "a/b", "token": token }));
+    let (id, event, data) = told.next();
+    let granted = data["granted"]["token"].as_str().unwrap().to_owned();
+    assert_eq!((event.as_str(), &id), ("granted", &granted));
+    let (first_id, event, _) = observed.next();
+    assert_eq!((event.as_str(), &first_id), ("granted", &token));
+    // Who comes back is told what it missed.
+    let mut resumed = Events::open(port, "/v1/observe?kind=LOCK&name=a%2Fb", Some(&first_id));
+    assert_eq!(resumed.next().1, "gone");
+    assert_eq!(resumed.next().0, granted);
+    // A third waits in one call.
+    let third = open(port);
+    let waiting = std::thread::spawn(move || {
+        done(port, "/v1/lock/acquire?wait_ms=20000", &json!({ "session": third, "number": 1, "name": "a/b" }))
+    });
+    support::wait_for("the third to wait", || {
+        let found = done(port, "/v1/lock/describe", &json!({ "name": "a/b", "limit": 10 }));
+        (found["count"] == "2").then_some(())
+    });
+    done(port, "/v1/lock/release", &json!({ "session": other, "number": 2, "name": "a/b", "token": granted }));
+    let held = waiting.join().unwrap();
+    assert!(held["answer"]["place"]["token"].as_str().unwrap().parse::<u64>().unwrap() > granted.parse().unwrap());
+    // And one gives up.
+    let body = json!({ "session": one, "number": 3, "name": "a/b" });
+    let (status, refused) = post(port, "/v1/lock/acquire?wait_ms=30", &body);
+    assert_eq!(
+        (status, refused["code"].as_str(), refused["family"].as_str()),
+        (409, Some("NOT_IN_TIME"), Some("REFUSED"))
+    );
+    let found = done(port, "/v1/lock/describe", &json!({ "name": "a/b", "limit": 10 }));
+    assert_eq!(found["count"], "1");
+}
+
+/// An error that does not say what to do costs somebody an afternoon.
+#[test]
+fn mistakes_are_answered_with_what_is_wrong() {
+    let (_cluster, ports) = Cluster::start_native(1);
+    let (port, session) = (ports[0], open(ports[0]));
+    let long = "x".repeat(1 << 20);
+    let cases = [
+        ("/v1/lock/aquire", json!({}), 404, "NO_SUCH_PATH"),
+        ("/v1/lock/acquire", json!({ "session": session, "number": 1 }), 400, "BAD_NAME"),
+        ("/v1/lock/acquire", json!({ "session": session, "name": "n" }), 400, "NUMBER_MISSING"),
+        ("/v1/lock/acquire", json!({ "session": session, "number": 1, "nam": "n" }), 400, "BAD_JSON"),
+        ("/v1/lock/acquire", json!({ "session": session, "number": 1, "name": "x".repeat(600) }), 400, "BAD_NAME"),
+        ("/v1/lock/acquire", json!({ "session": session, "number": 1, "name": long }), 413, "BODY_TOO_LARGE"),
+        ("/v1/lock/acquire", json!([1]), 400, "BAD_JSON"),
+        ("/v1/lock/acquire", json!({ "session": "77", "number": 1, "name": "n" }), 409, "UNKNOWN_SESSION"),
+        (
+            "/v1/lock/acquire?wait_ms=soon",
+            json!({ "session": session, "number": 1, "name": "n" }),
+            400,
+            "BAD_PARAMETER",
+        ),
+        ("/v1/lock/release", json!({ "session": session, "number": 2, "name": "n", "token": 1 }), 409, "STALE_TOKEN"),
+        ("/v1/native/open", json!({ "ttlMs": 0 }), 400, "TTL_OUT_OF_RANGE"),
+        ("/v1/native/open", json!({ "ttlMs": 31_536_000_000u64 }), 400, "BAD_JSON"),
+        ("/v1/native/sessions", json!({ "session": "77" }), 409, "UNKNOWN_SESSION"),
+        ("/v1/native/describe", json!({ "name": "n" }), 400, "BAD_KIND"),
+    ];
+    for (path, body, status, code) in cases {
+        let (got, answer) = post(port, path, &body);
+        assert_eq!((got, answer["code"].as_str()), (status, Some(code)), "{path}: {answer}");
+        assert!(answer["message"].as_str().is_some_and(|text| text.len() > 10), "{answer}");
+    }
+    let (status, text) = http(port, "GET", "/v1/lock/acquire", "").unwrap();
+    assert!(status == 405 && text.contains("POST"), "{status} {text}");
+    let (status, text) = http(port, "GET", "/v1/observe?kind=lock", "").unwrap();
+    assert!(status == 400 && text.contains("name="), "{status} {text}");
+    let (status, text) = http(port, "POST", "/v1/lock/acquire", "{\"session\"").unwrap();
+    assert!(status == 400 && text.contains("BAD_JSON"), "{status} {text}");
+}
+
+/// Tools make clients of the document: what it refers to must be there, and every path must say what it takes and gives.
+#[test]
+fn the_openapi_document_is_whole_and_its_paths_exist() {
+    let (_cluster, ports) = Cluster::start_native(1);
+    let (status, text) = http(ports[0], "GET", "/v1/openapi.json", "").unwrap();
+    let document: Value = serde_json::from_str(&text).unwrap();
+    assert_eq!((status, document["openapi"].as_str()), (200, Some("3.1.0")));
+    assert!(document["info"]["title"].is_string() && document["info"]["version"].is_string());
+    let paths = document["paths"].as_object().unwrap();
+    assert!(paths.len() > 50, "{}", paths.len());
+    let mut ids = BTreeSet::new();
+    for (path, item) in paths {
+        for (method, operation) in item.as_object().unwrap() {
+            let answer = operation["responses"]["200"]["content"].as_object().unwrap().values().next().unwrap();
+            assert!(answer["schema"].is_object(), "{path}");
+            if method == "post" {
+                assert!(operation["requestBody"]["content"]["application/json"]["schema"].is_object(), "{path}");
+                assert!(ids.insert(operation["operationId"].as_str().unwrap().to_owned()), "{path}");
+                let (status, _) = post(ports[0], path, &json!({ "surely": "unknown" }));
+                assert_eq!(status, 400, "{path} is served and refuses what it does not know");
+            }
+        }
+    }
+    assert_references(&document, &document);
+    let place = &document["components"]["schemas"]["Place"];
+    assert!(place["description"].as_str().unwrap().contains("queue") && place["properties"]["token"].is_object());
+}
+
+fn assert_references(value: &Value, document: &Value) {
+    match value {
+        Value::Object(object) => {
+            if let Some(Value::String(reference)) = object.get("$ref") {
+                let pointer = reference.strip_prefix('#').unwrap();
+                assert!(document.pointer(pointer).is_some(), "{reference} leads nowhere");
+            }
+            object.values().for_each(|value| assert_references(value, document));
+        }
+        Value::Array(values) => values.iter().for_each(|value| assert_references(value, document)),
+        _ => {}
+    }
+}
+
+/// Commands that do not work as printed are worse than none.
+#[test]
+fn every_command_of_the_page_works_as_it_is_printed() {
+    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/native-api.md");
+    let page = std::fs::read_to_string(page).unwrap();
+    let (_cluster, ports) = Cluster::start_native(1);
+    let (mut session, mut token, mut run) = (String::new(), String::new(), 0);
+    for line in page.lines().filter_map(|line| line.strip_prefix("curl -s ")) {
+        let (call, expected) = line.split_once(" # ").unwrap_or((line, "200"));
+        let (url, body) = call.split_once(" -d ").unwrap();
+        let path = url.trim_matches('\'').strip_prefix("http://127.0.0.1:7481").unwrap();
+        let body = body.trim_matches('\'').replace("SESSION", &session).replace("TOKEN", &token);
+        let (status, answer) = post(ports[0], path, &serde_json::from_str(&body).unwrap());
+        assert_eq!(status.to_string(), expected, "{line}: {answer}");
+        if let Some(opened) = answer["session"].as_str().filter(|_| path.ends_with("/open")) {
+            opened.clone_into(&mut session);
+        }
+        if let Some(granted) = answer["answer"]["place"]["token"].as_str() {
+            granted.clone_into(&mut token);
+        }
+        run += 1;
+    }
+    assert!(run > 10, "{run}");
+}
