@@ -369,7 +369,9 @@ impl<F: Future<Output = Done>> Connect<F> {
                 return false;
             }
             self.out.extend_from_slice(&notice.payload);
-            self.notices.pop_front();
+            if let Some(lost) = self.notices.pop_front().and_then(|notice| notice.lost) {
+                self.sessions.remove(&lost);
+            }
         }
         true
     }

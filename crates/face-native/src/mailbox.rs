@@ -36,6 +36,8 @@ pub(crate) struct Item {
     pub(crate) revision: u64,
     /// Whose place was granted, if it is that.
     pub(crate) granted: Option<PlaceOf>,
+    /// The session that is not served any more, if it says that.
+    pub(crate) lost: Option<i64>,
     pub(crate) payload: Bytes,
 }
 
@@ -111,7 +113,7 @@ mod tests {
     use std::collections::VecDeque;
 
     fn item(bytes: usize) -> Item {
-        Item { revision: 1, granted: None, payload: vec![0; bytes].into() }
+        Item { revision: 1, granted: None, lost: None, payload: vec![0; bytes].into() }
     }
 
     /// A client that never reads its grants must not fill the server's memory.

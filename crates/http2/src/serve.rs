@@ -333,6 +333,7 @@ where
                         }
                         if self.connection.waiting_bytes(stream) >= BODY_BYTES_AHEAD {
                             self.held.push((stream, place));
+                            self.calls.hold(place);
                             return;
                         }
                         if taken == PARTS_AT_ONCE {
@@ -397,7 +398,7 @@ where
         self.held.retain(|(stream, place)| {
             let is_held = connection.waiting_bytes(*stream) >= BODY_BYTES_AHEAD;
             if !is_held {
-                calls.look_at(*place);
+                calls.resume(*place);
             }
             is_held
         });

@@ -36,7 +36,7 @@ impl Encoder {
                 format!("event: lost\ndata: {json}\n\n").into()
             }
         };
-        Item { revision: 0, granted: None, payload }
+        Item { revision: 0, granted: None, lost: Some(session.0), payload }
     }
 
     /// That a name is not observed, or no longer.
@@ -44,7 +44,7 @@ impl Encoder {
         let (kind, error) = (translate::wire_kind(kind).into(), Some(problem.to_wire()));
         let observing = v1::Observing { header: None, kind, name: name.to_owned(), error };
         let payload = framed(&to_client(ToClientMessage::Observing(observing)));
-        Item { revision: 0, granted: None, payload }
+        Item { revision: 0, granted: None, lost: None, payload }
     }
 
     /// A notice as a server-sent event. Its id is its revision: a client that comes back names it.
@@ -105,7 +105,7 @@ impl<'a> Encoded<'a> {
             Format::Notices => self.notices.get_or_insert_with(|| framed(notice)),
             Format::Events => self.events.get_or_insert_with(|| encoder.event(notice)),
         };
-        Item { revision: notice.revision, granted, payload: payload.clone() }
+        Item { revision: notice.revision, granted, lost: None, payload: payload.clone() }
     }
 }
 

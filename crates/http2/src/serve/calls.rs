@@ -43,6 +43,8 @@ struct Place<B> {
     waker: Waker,
     stream: u32,
     work: Option<Work<B>>,
+    /// Its client does not take what there is: not looked at, whoever wakes it.
+    held: bool,
 }
 
 /// Everything under way on one connection.
@@ -80,17 +82,29 @@ where
             let place = self.places.len();
             let bell = Bell::new(&self.ready, place);
             let waker = Waker::from(Arc::clone(&bell));
-            self.places.push(Place { bell, waker, stream, work: None });
+            self.places.push(Place { bell, waker, stream, work: None, held: false });
             place
         });
         self.places[place].stream = stream;
         self.places[place].work = Some(work);
+        self.places[place].held = false;
         place
     }
 
     /// Has a place looked at in the next turn.
     pub(super) fn look_at(&mut self, place: usize) {
         self.places[place].waker.wake_by_ref();
+    }
+
+    /// Has a place not looked at until [`Calls::resume`]: what is made of it has nowhere to go.
+    pub(super) fn hold(&mut self, place: usize) {
+        self.places[place].held = true;
+    }
+
+    /// Has a place looked at again.
+    pub(super) fn resume(&mut self, place: usize) {
+        self.places[place].held = false;
+        self.look_at(place);
     }
 
     /// Drops what is at a place.
@@ -118,6 +132,9 @@ where
             let place = self.turn.pop_front()?;
             *looks -= 1;
             self.places[place].bell.answer();
+            if self.places[place].held {
+                continue;
+            }
             if let Some(done) = self.poll_at(place) {
                 return Some((self.places[place].stream, place, done));
             }

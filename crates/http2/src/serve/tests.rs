@@ -70,6 +70,16 @@ impl Service for Answers {
                     let part = || Ok(Frame::data(Bytes::from(vec![7; 50_000])));
                     StreamBody::new(futures_util::stream::iter((0..200).map(move |_| part()))).boxed_unsync()
                 }
+                "/s/pushed" => {
+                    // Always something to say, and always woken for more, as by events that go on happening.
+                    let made = Arc::clone(&begun);
+                    let parts = futures_util::stream::poll_fn(move |cx| {
+                        made.fetch_add(1, Ordering::SeqCst);
+                        cx.waker().wake_by_ref();
+                        Poll::Ready(Some(Ok(Frame::data(Bytes::from(vec![7; 50_000])))))
+                    });
+                    StreamBody::new(parts).boxed_unsync()
+                }
                 "/s/early" => Empty::new().map_err(|never| match never {}).boxed_unsync(),
                 _ => {
                     let _unread = request.into_body();
@@ -257,6 +267,18 @@ async fn nothing_is_made_for_a_client_that_does_not_read() {
     }
     assert_eq!(begun.load(Ordering::SeqCst), 10_000);
     drop(writing.await.unwrap().unwrap());
+}
+
+/// The same for a stream that is woken again and again: what happens meanwhile must not pile up for who does not read.
+#[tokio::test]
+async fn nothing_more_is_made_of_a_stream_that_is_not_read_however_often_it_is_woken() {
+    let mut client = Client::new(&[]).await;
+    client.send(frame::HEADERS, END, 1, &head("/s/pushed")).await;
+    let begun = Arc::clone(&client.begun);
+    until(|| begun.load(Ordering::SeqCst) > 3).await;
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    let made = begun.load(Ordering::SeqCst);
+    assert!(made < 20, "{made} parts of 50,000 bytes for nobody");
 }
 
 /// Streams go both ways, for as long as both sides like: windows are given back as they are read.
