@@ -121,7 +121,7 @@ impl<F: Future<Output = Done>> Connect<F> {
                     match Pin::new(input).poll_frame(cx) {
                         Poll::Ready(Some(Ok(frame))) => {
                             if let Ok(data) = frame.into_data() {
-                                self.unread = joined(std::mem::take(&mut self.unread), data);
+                                self.unread = joined(&self.unread, data);
                             }
                         }
                         // The client has no more to say, or is gone: it gets the rest of its replies.
@@ -172,9 +172,8 @@ impl<F: Future<Output = Done>> Connect<F> {
                 Err(problem) => self.closed(LeaseId(session), Err(problem)),
             },
             FromClient::Observe(request) => {
-                let (kind, name) = (request.kind, request.name.clone());
-                if let Err(problem) = self.observe(request) {
-                    self.observing(kind, name, Err(problem));
+                if let Err(problem) = self.observe(&request) {
+                    self.observing(request.kind, request.name, Err(problem));
                 }
             }
             FromClient::StopObserving(v1::StopObserving { kind, name }) => {
@@ -209,7 +208,7 @@ impl<F: Future<Output = Done>> Connect<F> {
         }
     }
 
-    fn observe(&mut self, request: v1::ObserveRequest) -> Result<(), Problem> {
+    fn observe(&mut self, request: &v1::ObserveRequest) -> Result<(), Problem> {
         let caller = self.services.caller(&self.proof)?;
         let (kind, name) = (translate::kind(request.kind)?, translate::name(&request.name)?);
         if self.observed.len() >= OBSERVED_MAX {
@@ -426,12 +425,12 @@ fn take_message(unread: &mut Bytes) -> Result<Option<Bytes>, &'static str> {
     Ok(Some(unread.split_to(length)))
 }
 
-fn joined(unread: Bytes, more: Bytes) -> Bytes {
+fn joined(unread: &Bytes, more: Bytes) -> Bytes {
     if unread.is_empty() {
         return more;
     }
     let mut whole = BytesMut::with_capacity(unread.len() + more.len());
-    whole.extend_from_slice(&unread);
+    whole.extend_from_slice(unread);
     whole.extend_from_slice(&more);
     whole.freeze()
 }

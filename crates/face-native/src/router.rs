@@ -233,7 +233,9 @@ impl Router {
                     () = self.wished.notified() => {
                         // What happened is in the queue before anybody learns of its revision: whoever still waits
                         // does so for changes that are not ours, and nobody tells us of those unasked.
-                        subscription.request_progress();
+                        if !self.lock().behind.is_empty() {
+                            subscription.request_progress();
+                        }
                         continue;
                     }
                 };
@@ -296,19 +298,20 @@ impl Router {
             return;
         }
         let Some((kind, name, slot)) = parse_borrowed(&event.key) else { return };
-        let is_place = kind.is_queue() && matches!(slot, Slot::Member { .. }) && event.kind() == EventKind::Put;
-        let session = event.record.meta().lease;
-        let attached = table.sessions.get(&session.0).filter(|_| is_place);
+        let (session, now) = (event.record.meta().lease, at(event).0);
+        // A place is named by the revision at which it was taken. If that is now, the reply tells all there is to tell.
+        let is_old_place = matches!(slot, Slot::Member { number, .. } if kind.is_queue() && number != now);
+        let attached = table.sessions.get(&session.0).filter(|_| is_old_place && event.kind() == EventKind::Put);
         let mut observers = table.observers.get_mut(&(kind as u8)).and_then(|names| names.get_mut(name));
         if attached.is_none() && observers.is_none() {
             return;
         }
         let Some(notice) = NativeNotice::of(event) else { return };
-        // A place that was granted as it was taken is told by the reply, which names it.
-        let granted = match &notice {
-            NativeNotice::Granted { place, token, .. } if place != token => Some(self.place_of(session, kind, name)),
-            _ => None,
-        };
+        let is_grant = matches!(notice, NativeNotice::Granted { .. });
+        let granted = (is_grant && is_old_place).then(|| self.place_of(session, kind, name));
+        if granted.is_none() && observers.is_none() {
+            return;
+        }
         let mut encoded = Encoded::new(&self.encoder, notice, event);
         if let (Some(mailbox), Some(_)) = (attached, granted) {
             let is_observer = |observer: &Observer| Arc::ptr_eq(&observer.mailbox, mailbox);

@@ -209,7 +209,7 @@ pub(crate) fn answer(answer: NativeAnswer) -> Option<v1::Answer> {
 }
 
 /// A notice; `data` is what the holder shows, of a place in a queue.
-pub(crate) fn notice(notice: NativeNotice, at: Revision, data: Data) -> v1::Notice {
+pub(crate) fn notice(notice: NativeNotice, at: Revision, data: &Data) -> v1::Notice {
     use v1::notice::Notice as N;
     let data = data.as_bytes().clone();
     let text = |name: Name| name.as_str().to_owned();

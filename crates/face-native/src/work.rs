@@ -115,7 +115,7 @@ impl Services {
             let Some(member) = found.members.first().filter(|member| member.session == session.0) else { continue };
             let notice = missed_grant(kind, name, session, member);
             let data = Data::new(member.data.clone())?;
-            let mut encoded = Encoded::at(self.router.encoder(), notice, Revision(member.token), data);
+            let mut encoded = Encoded::at(self.router.encoder(), notice, Revision(member.token), &data);
             mailbox.push(encoded.item(mailbox.format, None));
         }
         Ok(())

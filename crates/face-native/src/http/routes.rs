@@ -19,11 +19,14 @@ pub(super) struct Route {
     /// The operation whose fields are given, as `Request` has it; none: the fields of the whole request are.
     pub(super) op: Option<&'static str>,
     /// What the path says, and so the client need not.
-    pub(super) preset: &'static [(&'static str, &'static str)],
+    pub(super) preset: Preset,
     pub(super) shape: Shape,
 }
 
-type Op = (&'static str, &'static str, &'static [(&'static str, &'static str)]);
+/// What a path says, and so the client need not.
+type Preset = &'static [(&'static str, &'static str)];
+
+type Op = (&'static str, &'static str, Preset);
 
 /// Paths of operations below `/v1`: the operation, and what the path says about it.
 const OPS: &[Op] = &[
@@ -72,7 +75,7 @@ const OPS: &[Op] = &[
 ];
 
 /// Paths of whole calls below `/v1`.
-const CALLS: &[(&str, Method, &[(&str, &str)])] = &[
+const CALLS: &[(&str, Method, Preset)] = &[
     ("/native/open", Method::Open, &[]),
     ("/native/close", Method::Close, &[]),
     ("/native/keep-alive", Method::KeepAlive, &[]),

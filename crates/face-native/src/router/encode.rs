@@ -90,10 +90,10 @@ impl<'a> Encoded<'a> {
     pub(crate) fn new(encoder: &'a Encoder, notice: NativeNotice, event: &Event) -> Encoded<'a> {
         let is_place = matches!(notice, NativeNotice::Granted { .. } | NativeNotice::Changed { .. });
         let data = is_place.then(|| Place::of(&event.record)).flatten().map(|(place, _)| place.data);
-        Encoded::at(encoder, notice, event.record.meta().modified, data.unwrap_or_default())
+        Encoded::at(encoder, notice, event.record.meta().modified, &data.unwrap_or_default())
     }
 
-    pub(crate) fn at(encoder: &'a Encoder, notice: NativeNotice, at: Revision, data: Data) -> Encoded<'a> {
+    pub(crate) fn at(encoder: &'a Encoder, notice: NativeNotice, at: Revision, data: &Data) -> Encoded<'a> {
         let notice = translate::notice(notice, at, data);
         Encoded { encoder, notice, stream: None, notices: None, events: None }
     }
