@@ -31,7 +31,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("face-zookeeper", &["model", "coordinator", "tls"]),
     ("face-consul", &["model", "coordinator", "tls"]),
     ("face-redis", &["model", "coordinator", "tls"]),
-    ("client", &["model"]),
+    ("client", &["native-api"]),
     ("console", &["model", "coordinator"]),
     ("simulator", &["model", "state", "replica", "coordinator", "journal", "node", "face-*", "etcd-api"]),
     ("conformance", &["model", "client", "etcd-api"]),

@@ -1,0 +1,203 @@
+//! What can go wrong, by what the caller can do about it.
+//!
+//! | Family | It means | What to do |
+//! | --- | --- | --- |
+//! | [`Error::Failed`] | it was not tried: nothing happened | mend the cause, or try again later |
+//! | [`Error::Refused`] | the cluster said no: nothing happened | another way, another time, or a corrected request |
+//! | [`Error::Lost`] | what was held is not held any more | stop working under that token at once |
+//! | [`Error::Unknown`] | no answer: it may or may not have happened | look before asking anew |
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use prost::Message as _;
+use tidelock_native_api::{ERROR_TRAILER, v1};
+
+/// Why something was not done, or may not have been.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Error {
+    /// Nothing happened, since it could not be tried.
+    #[error(transparent)]
+    Failed(#[from] Failure),
+    /// Nothing happened, since the cluster refused it.
+    #[error(transparent)]
+    Refused(#[from] Refusal),
+    /// What was held is lost. Whatever is written under its token from now on must be rejected by fencing.
+    #[error(transparent)]
+    Lost(#[from] Loss),
+    /// It was asked for and no answer came: it may or may not have happened. Places in queues and the like that such a
+    /// request may have taken are given back in the background.
+    #[error("no answer within {waited:?}; it may or may not have happened")]
+    Unknown {
+        /// How long an answer was waited for.
+        waited: Duration,
+    },
+}
+
+/// Why something could not be tried.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Failure {
+    /// An endpoint, certificate or credential that cannot be used.
+    #[error("{0}")]
+    BadOption(String),
+    /// No node answers.
+    #[error("no node can be reached: {0}")]
+    Unreachable(String),
+    /// More was asked for at a time than the client keeps in line.
+    #[error("too many requests wait to be sent")]
+    Overloaded,
+    /// The client was closed.
+    #[error("the client was closed")]
+    Closed,
+    /// A node answered something that the protocol does not have.
+    #[error("a node answered what this client does not understand: {0}")]
+    Protocol(String),
+}
+
+/// What the cluster refused, and why.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{message}")]
+pub struct Refusal {
+    /// For programs.
+    pub code: Code,
+    /// For people.
+    pub message: String,
+    /// The figures of the message, by name: `actual` of [`Code::Mismatch`], `token` of [`Code::Busy`].
+    pub numbers: BTreeMap<String, i64>,
+}
+
+/// Why the cluster refused something.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Code {
+    /// It was not granted within the time the caller wanted to wait.
+    TimedOut,
+    /// Somebody has it, and the caller did not want to wait.
+    Busy,
+    /// Too many wait already.
+    QueueFull,
+    /// Parties are inside the barrier: come again when all have left.
+    BarrierOpen,
+    /// The barrier waits for others.
+    BarrierShut,
+    /// It exists and is in use.
+    InUse,
+    /// It was made with another number of permits or parties, or another rule.
+    Differs,
+    /// The counter has another value.
+    Mismatch,
+    /// These parties have arrived in this phase already.
+    AlreadyArrived,
+    /// The object is being retired.
+    Retiring,
+    /// The latch is open already.
+    LatchOpen,
+    /// Who was named to follow does not stand for the election.
+    NoSuccessor,
+    /// There is no such place.
+    NoSuchPlace,
+    /// There is nothing of that name.
+    NotFound,
+    /// This user may not do that.
+    Denied,
+    /// Something is full: space, holdings of a session.
+    Bounded,
+    /// The request itself is mistaken: a name, a number, a time to live.
+    Mistaken,
+    /// Something that this version of the client has no word for.
+    Other,
+}
+
+/// How something was lost.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Loss {
+    /// No renewal was acknowledged for 0.8 times the time to live: the cluster may have given it to another.
+    #[error("not renewed in time: it may be another's by now")]
+    Expired,
+    /// The cluster ended the session: its time ran out, or somebody closed it.
+    #[error("the session ended; nothing of it is held any more")]
+    SessionEnded,
+    /// The token is not current any more, or was never this session's.
+    #[error("{0}")]
+    Token(String),
+    /// A participant went that the others counted on.
+    #[error("broken: a participant went")]
+    Broken,
+}
+
+impl Error {
+    pub(crate) fn timed_out(what: &str, waited: Duration) -> Error {
+        let message = format!("{what} was not granted within {waited:?}");
+        Error::Refused(Refusal { code: Code::TimedOut, message, numbers: BTreeMap::new() })
+    }
+
+    pub(crate) fn protocol(what: &str) -> Error {
+        Error::Failed(Failure::Protocol(what.to_owned()))
+    }
+
+    /// The refusal's code, if it is one.
+    #[must_use]
+    pub fn code(&self) -> Option<Code> {
+        match self {
+            Error::Refused(refusal) => Some(refusal.code),
+            _ => None,
+        }
+    }
+
+    /// Whether something is not held any more.
+    #[must_use]
+    pub fn is_lost(&self) -> bool {
+        matches!(self, Error::Lost(_))
+    }
+}
+
+/// What a node's error means to whoever asked. `None`: it says nothing about the request, which may be asked again.
+pub(crate) fn of_wire(error: &v1::Error) -> Option<Error> {
+    use v1::error::Family;
+    let code = match (error.code.as_str(), error.family()) {
+        ("TOO_MANY_UNACKNOWLEDGED", _) | (_, Family::Unknown | Family::Unavailable) => return None,
+        ("UNKNOWN_SESSION", _) => return Some(Loss::SessionEnded.into()),
+        ("BROKEN", _) => return Some(Loss::Broken.into()),
+        (_, Family::Lost) => return Some(Loss::Token(error.message.clone()).into()),
+        ("BUSY", _) => Code::Busy,
+        ("QUEUE_FULL", _) => Code::QueueFull,
+        ("BARRIER_OPEN", _) => Code::BarrierOpen,
+        ("BARRIER_SHUT", _) => Code::BarrierShut,
+        ("IN_USE", _) => Code::InUse,
+        ("DIFFERS", _) => Code::Differs,
+        ("MISMATCH", _) => Code::Mismatch,
+        ("ALREADY_ARRIVED", _) => Code::AlreadyArrived,
+        ("RETIRING", _) => Code::Retiring,
+        ("LATCH_OPEN", _) => Code::LatchOpen,
+        ("NO_SUCCESSOR", _) => Code::NoSuccessor,
+        ("NO_SUCH_PLACE", _) => Code::NoSuchPlace,
+        (_, Family::Absent) => Code::NotFound,
+        (_, Family::Denied) => Code::Denied,
+        (_, Family::Bounded) => Code::Bounded,
+        (_, Family::Wrong) => Code::Mistaken,
+        _ => Code::Other,
+    };
+    let numbers = error.numbers.iter().map(|(name, number)| (name.clone(), *number)).collect();
+    Some(Error::Refused(Refusal { code, message: error.message.clone(), numbers }))
+}
+
+/// What a failed call means. `None`: it may be asked again, here or elsewhere.
+pub(crate) fn of_status(status: &tonic::Status) -> Option<Error> {
+    if let Some(bytes) = status.metadata().get_bin(ERROR_TRAILER).and_then(|value| value.to_bytes().ok())
+        && let Ok(error) = v1::Error::decode(bytes)
+    {
+        return of_wire(&error);
+    }
+    let refused = |code| {
+        let refusal = Refusal { code, message: status.message().to_owned(), numbers: BTreeMap::new() };
+        Some(Error::Refused(refusal))
+    };
+    match status.code() {
+        tonic::Code::Unauthenticated | tonic::Code::PermissionDenied => refused(Code::Denied),
+        tonic::Code::InvalidArgument => refused(Code::Mistaken),
+        tonic::Code::Unimplemented => {
+            Some(Error::Failed(Failure::Protocol(format!("{}; is this a native port?", status.message()))))
+        }
+        _ => None,
+    }
+}

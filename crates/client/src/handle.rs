@@ -1,0 +1,260 @@
+//! How parts of a program hold on to a session, to what it gave them, and to what they observe.
+//!
+//! Dropping is always right. A request that is dropped before its answer is abandoned: the task gives back what it got.
+//! An answer that is dropped unread gives back what it brought, since it carries the [`Possession`]. A possession that
+//! is dropped is given back in the background.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use std::time::Duration;
+
+use tidelock_native_api::v1::{self, answer::Answer, request::Op};
+use tokio::sync::{mpsc, oneshot, watch};
+
+use crate::clock::{Clock, Moment};
+use crate::engine::{ObserverKey, Subject};
+use crate::error::{Error, Failure, Loss};
+use crate::inbox::Sender;
+use crate::session::{SessionKey, Ticket};
+use crate::task::{Command, NOTICES_MAX};
+
+/// Numbers for tickets, sessions and observers: unique in this process.
+static NEXT_NUMBER: AtomicU64 = AtomicU64::new(1);
+
+pub(crate) fn next_number() -> u64 {
+    NEXT_NUMBER.fetch_add(1, Ordering::Relaxed)
+}
+
+/// What is known of a session without asking the task.
+pub(crate) struct SessionState {
+    pub(crate) key: SessionKey,
+    pub(crate) ttl: Duration,
+    clock: Arc<dyn Clock>,
+    /// In nanoseconds of the clock; zero until it is open.
+    valid_until: AtomicU64,
+    /// Zero until it is open.
+    id: AtomicI64,
+    over: watch::Sender<Option<Error>>,
+}
+
+impl SessionState {
+    pub(crate) fn new(ttl: Duration, clock: Arc<dyn Clock>) -> SessionState {
+        let (valid_until, id) = (AtomicU64::new(0), AtomicI64::new(0));
+        SessionState { key: next_number(), ttl, clock, valid_until, id, over: watch::Sender::new(None) }
+    }
+
+    pub(crate) fn set_valid_until(&self, until: Moment) {
+        self.valid_until.store(until.nanos(), Ordering::Release);
+    }
+
+    pub(crate) fn set_id(&self, id: i64) {
+        self.id.store(id, Ordering::Release);
+    }
+
+    pub(crate) fn set_over(&self, error: Error) {
+        self.over.send_replace(Some(error));
+    }
+
+    fn loss(&self) -> Option<Error> {
+        // Whatever ended the session, what it held is lost.
+        self.over.borrow().as_ref().map(|error| match error {
+            Error::Lost(loss) => Error::Lost(loss.clone()),
+            _ => Loss::SessionEnded.into(),
+        })
+    }
+
+    /// Whether what the session holds may be relied on at this moment.
+    fn check(&self) -> Result<(), Error> {
+        if let Some(error) = self.loss() {
+            return Err(error);
+        }
+        let is_valid = self.clock.now().nanos() < self.valid_until.load(Ordering::Acquire);
+        if is_valid { Ok(()) } else { Err(Loss::Expired.into()) }
+    }
+}
+
+/// A session, as the handles of primitives and their guards have it.
+#[derive(Clone)]
+pub(crate) struct SessionHandle {
+    state: Arc<SessionState>,
+    commands: Sender,
+}
+
+impl fmt::Debug for SessionHandle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "session {:x}", self.state.id.load(Ordering::Acquire))
+    }
+}
+
+impl SessionHandle {
+    pub(crate) fn new(state: Arc<SessionState>, commands: Sender) -> SessionHandle {
+        SessionHandle { state, commands }
+    }
+
+    pub(crate) fn is_over(&self) -> bool {
+        self.state.over.borrow().is_some()
+    }
+
+    pub(crate) fn id(&self) -> i64 {
+        self.state.id.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn check(&self) -> Result<(), Error> {
+        self.state.check()
+    }
+
+    /// Waits until nothing of the session may be relied on any more.
+    pub(crate) async fn lost(&self) -> Error {
+        let mut over = self.state.over.subscribe();
+        // The sender is in `state`, which this keeps.
+        let _ = over.wait_for(Option::is_some).await;
+        self.state.loss().unwrap_or(Loss::SessionEnded.into())
+    }
+
+    /// Asks for something.
+    pub(crate) async fn ask(&self, op: Op) -> Result<Answered, Error> {
+        self.ask_consuming(op, None).await
+    }
+
+    async fn ask_consuming(&self, op: Op, consumes: Option<Ticket>) -> Result<Answered, Error> {
+        let (answer, answered) = oneshot::channel();
+        let ticket = next_number();
+        let session = self.state.key;
+        let command = Command::Ask { session, op, ticket, consumes, answer };
+        self.commands.wish(command)?;
+        let mut waiting = Abandoning { handle: self, ticket: Some(ticket) };
+        let answer = answered.await;
+        waiting.ticket = None;
+        answer.unwrap_or(Err(Failure::Closed.into()))
+    }
+}
+
+/// Abandons a request when it is dropped before the answer.
+struct Abandoning<'a> {
+    handle: &'a SessionHandle,
+    ticket: Option<Ticket>,
+}
+
+impl Drop for Abandoning<'_> {
+    fn drop(&mut self) {
+        if let Some(ticket) = self.ticket {
+            self.handle.commands.give_back(Command::Abandon { session: self.handle.state.key, ticket });
+        }
+    }
+}
+
+/// The answer to a request.
+#[derive(Debug)]
+pub(crate) struct Answered {
+    pub(crate) answer: Answer,
+    /// What it gave, if it gave something that must be given back.
+    pub(crate) possession: Option<Possession>,
+}
+
+/// Something that is held and must be given back.
+#[derive(Debug)]
+pub(crate) struct Possession {
+    handle: SessionHandle,
+    ticket: Ticket,
+    undo: Option<Op>,
+}
+
+impl Possession {
+    pub(crate) fn new(handle: SessionHandle, ticket: Ticket, undo: Op) -> Possession {
+        Possession { handle, ticket, undo: Some(undo) }
+    }
+
+    pub(crate) fn session(&self) -> &SessionHandle {
+        &self.handle
+    }
+
+    /// The place, where what is held is one.
+    pub(crate) fn place(&self) -> Option<u64> {
+        match &self.undo {
+            Some(Op::GiveUp(give_up)) => Some(give_up.place),
+            _ => None,
+        }
+    }
+
+    /// Gives it back, and waits for the answer. Dropped half way, it is given back all the same.
+    pub(crate) async fn give_back(mut self) -> Result<Answered, Error> {
+        match self.undo.take() {
+            Some(undo) => self.handle.ask_consuming(undo, Some(self.ticket)).await,
+            None => Err(Failure::Closed.into()),
+        }
+    }
+
+    /// Ends it by another request. If that one is refused it is given back.
+    pub(crate) async fn end_by(mut self, op: Op) -> Result<Answered, Error> {
+        let answered = self.handle.ask(op).await?;
+        self.undo = None;
+        self.forget();
+        Ok(answered)
+    }
+
+    /// It is gone without our doing: nothing is left to be given back.
+    pub(crate) fn forget_place(mut self) {
+        self.undo = None;
+        self.forget();
+    }
+
+    /// Tells the task that nothing is held here any more.
+    fn forget(&self) {
+        let command = Command::Forget { session: self.handle.state.key, possession: self.ticket };
+        self.handle.commands.give_back(command);
+    }
+}
+
+impl Drop for Possession {
+    fn drop(&mut self) {
+        if let Some(op) = self.undo.take() {
+            let command = Command::Undo { session: self.handle.state.key, possession: self.ticket, op };
+            self.handle.commands.give_back(command);
+        }
+    }
+}
+
+/// What happens to one name.
+pub(crate) struct Observation {
+    key: ObserverKey,
+    commands: Sender,
+    notices: mpsc::Receiver<v1::Notice>,
+    ready: Option<oneshot::Receiver<()>>,
+}
+
+impl Observation {
+    /// Begins to observe. What is asked for afterwards happens after it has begun.
+    pub(crate) fn begin(commands: &Sender, kind: v1::Kind, name: &str) -> Result<Observation, Error> {
+        let (key, subject) = (next_number(), Subject { kind: kind.into(), name: name.to_owned() });
+        let (sender, notices) = mpsc::channel(NOTICES_MAX);
+        let (ready, is_ready) = oneshot::channel();
+        commands.wish(Command::Observe { key, subject, notices: sender, ready })?;
+        Ok(Observation { key, commands: commands.clone(), notices, ready: Some(is_ready) })
+    }
+
+    /// Waits until the cluster tells what happens. `false`: it does not.
+    pub(crate) async fn is_told(&mut self) -> bool {
+        match self.ready.take() {
+            Some(ready) => ready.await.is_ok(),
+            None => true,
+        }
+    }
+
+    /// The next thing that happens. `None`: something was missed, so that one must look anew.
+    pub(crate) async fn next(&mut self) -> Option<v1::Notice> {
+        self.notices.recv().await
+    }
+}
+
+impl Drop for Observation {
+    fn drop(&mut self) {
+        self.commands.give_back(Command::StopObserving(self.key));
+    }
+}
+
+impl fmt::Debug for Observation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "observation {}", self.key)
+    }
+}

@@ -1,0 +1,69 @@
+//! Looking at what there is: names, their members, sessions. Nothing here changes anything but
+//! [`Client::end_session`].
+
+use tidelock_native_api::v1;
+
+use crate::client::Client;
+use crate::error::Error;
+use crate::nodes::Calls;
+
+pub use tidelock_native_api::v1::{Holding, Kind, Member, Mode, NameFound, Session};
+
+/// How many are asked for at a time.
+const PAGE: u32 = 1000;
+
+impl Client {
+    /// All names of one kind that begin like `prefix`, with how many members each has. For administrators, where
+    /// there are users.
+    pub async fn names(&self, kind: Kind, prefix: &str) -> Result<Vec<NameFound>, Error> {
+        let mut found: Vec<NameFound> = Vec::new();
+        loop {
+            let after = found.last().map(|last| last.name.clone()).unwrap_or_default();
+            let (kind, prefix) = (kind.into(), prefix.to_owned());
+            let request = v1::NamesRequest { kind, prefix, after, limit: PAGE, stale: false };
+            let reply = self.question(async |mut calls: Calls| calls.names(request.clone()).await).await?;
+            let is_last = !reply.more || reply.names.is_empty();
+            found.extend(reply.names);
+            if is_last {
+                return Ok(found);
+            }
+        }
+    }
+
+    /// The members of one name, the first in the queue first; at most so many. And how many there are in all.
+    pub async fn members(&self, kind: Kind, name: &str, most: usize) -> Result<(Vec<Member>, u64), Error> {
+        let mut found: Vec<Member> = Vec::new();
+        loop {
+            let limit = PAGE.min(u32::try_from(most - found.len()).unwrap_or(PAGE));
+            let (kind, name, skip) = (kind.into(), name.to_owned(), found.len() as u64);
+            let request = v1::DescribeRequest { kind, name, skip, limit, ..Default::default() };
+            let reply = self.describe(request).await?;
+            let is_last = reply.members.len() < limit as usize || limit < PAGE;
+            found.extend(reply.members);
+            if is_last || found.len() >= most {
+                return Ok((found, reply.count));
+            }
+        }
+    }
+
+    /// All sessions with up to a thousand of the things they hold, and how long each has left. For administrators,
+    /// where there are users.
+    pub async fn sessions(&self) -> Result<Vec<Session>, Error> {
+        let mut found: Vec<Session> = Vec::new();
+        loop {
+            let after = found.last().map(|last| last.session).unwrap_or_default();
+            let request = v1::SessionsRequest { after, holdings: PAGE, remaining: true, ..Default::default() };
+            let reply = self.question(async |mut calls: Calls| calls.sessions(request).await).await?;
+            if reply.sessions.is_empty() {
+                return Ok(found);
+            }
+            found.extend(reply.sessions);
+        }
+    }
+
+    /// Ends a session, whoever's it is, with all that it holds. Its owner is told that it is lost.
+    pub async fn end_session(&self, session: i64) -> Result<(), Error> {
+        let close = async |mut calls: Calls| calls.close(v1::CloseRequest { session }).await;
+        self.question(close).await.map(drop)
+    }
+}

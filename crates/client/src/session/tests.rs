@@ -1,0 +1,501 @@
+//! A session against a small cluster of one election that lives in memory: what is dropped leaves nothing behind, what is
+//! late is lost, what is asked again happens once.
+
+mod fake;
+
+use std::collections::BTreeSet;
+
+use proptest::prelude::*;
+use tidelock_native_api::v1::{self, answer::Answer, request::Op};
+
+use super::{Output, Session, Ticket};
+use crate::clock::Moment;
+use crate::error::{Error, Failure, Loss};
+use fake::Fake;
+use std::time::Duration;
+
+const TTL: Duration = Duration::from_secs(30);
+const PATIENCE: Duration = Duration::from_secs(5);
+
+fn at(seconds: u64) -> Moment {
+    Moment::from_nanos(seconds * 1_000_000_000)
+}
+
+fn acquire() -> Op {
+    Op::Campaign(v1::Campaign { name: "l".into(), ..Default::default() })
+}
+
+fn add() -> Op {
+    Op::Add(v1::Add { name: "n".into(), delta: 1, fencing: None })
+}
+
+/// A session, the cluster it talks to, and what its program was told.
+struct Pair {
+    session: Session,
+    cluster: Fake,
+    now: Moment,
+    connected: bool,
+    held: Vec<(Ticket, u64, Op)>,
+    failed: Vec<(Ticket, Error)>,
+    over: Option<Error>,
+    valid_until: Moment,
+    /// Nothing is sent to who left the node.
+    left_node: bool,
+    told: BTreeSet<Ticket>,
+}
+
+impl Pair {
+    fn new() -> Pair {
+        Pair {
+            session: Session::new(1, TTL, 77),
+            cluster: Fake::new(),
+            now: at(100),
+            connected: false,
+            held: Vec::new(),
+            failed: Vec::new(),
+            over: None,
+            valid_until: at(0),
+            left_node: false,
+            told: BTreeSet::new(),
+        }
+    }
+
+    /// Opened and connected at second 100.
+    fn open() -> Pair {
+        let mut pair = Pair::new();
+        pair.connect();
+        pair.settle();
+        pair
+    }
+
+    fn input(&mut self, input: impl FnOnce(&mut Session, Moment, &mut Vec<Output>)) {
+        let mut out = Vec::new();
+        input(&mut self.session, self.now, &mut out);
+        self.outputs(out);
+    }
+
+    fn outputs(&mut self, outputs: Vec<Output>) {
+        for output in outputs {
+            match output {
+                Output::Send(message) if self.connected => self.cluster.inbox.push_back(message),
+                Output::Send(_) => panic!("sent without a connection"),
+                Output::Answered { ticket, answer, undo, .. } => {
+                    assert!(self.told.insert(ticket), "ticket {ticket} was answered twice");
+                    if let (Answer::Place(place), Some(undo)) = (answer, undo) {
+                        assert_ne!(place.token, 0, "a place that waits is not an answer");
+                        self.held.push((ticket, place.token, undo));
+                    }
+                }
+                Output::Failed { ticket, error } => {
+                    assert!(self.told.insert(ticket), "ticket {ticket} was answered twice");
+                    self.failed.push((ticket, error));
+                }
+                Output::Valid { until, .. } => self.valid_until = until,
+                Output::Over { error, .. } => self.over = Some(error),
+                Output::AskHoldings { .. } => {
+                    let (holdings, revision) = (self.cluster.holdings(), self.cluster.revision);
+                    let mut out = Vec::new();
+                    self.session.holdings(&holdings, revision, self.now, &mut out);
+                    self.outputs(out);
+                }
+                Output::LeaveNode => self.left_node = true,
+                Output::Opened { .. } => {}
+            }
+        }
+    }
+
+    fn ask(&mut self, ticket: Ticket, op: Op) {
+        self.input(|session, now, out| session.ask(op, Some(ticket), None, PATIENCE, now, out));
+    }
+
+    fn abandon(&mut self, ticket: Ticket) {
+        self.input(|session, now, out| session.abandon(ticket, now, out));
+    }
+
+    fn drop_held(&mut self, which: usize) {
+        let (ticket, _, undo) = self.held.remove(which);
+        self.input(|session, now, out| session.undo(ticket, undo, now, out));
+    }
+
+    fn connect(&mut self) {
+        if !self.connected {
+            self.connected = true;
+            self.input(Session::connected);
+        }
+    }
+
+    fn disconnect(&mut self) {
+        self.connected = false;
+        self.cluster.cut_off();
+        self.session.disconnected();
+    }
+
+    fn carry_to_cluster(&mut self) {
+        self.cluster.take_one();
+    }
+
+    fn carry_to_client(&mut self) {
+        use v1::to_client::Message;
+        let Some(message) = self.cluster.outbox.pop_front() else { return };
+        self.input(|session, now, out| match message {
+            Message::Opened(reply) => session.opened(&reply, now, out),
+            Message::Reply(reply) => session.replied(reply, now, out),
+            Message::Attached(attached) => session.attached(&attached, out),
+            Message::KeptAlive(kept) => session.kept_alive(kept, now, out),
+            Message::Closed(reply) => session.closed(&reply, now),
+            Message::Lost(lost) => session.lost(lost.reason(), out),
+            Message::Notice(v1::Notice { revision, notice: Some(v1::notice::Notice::Granted(granted)) }) => {
+                session.granted(&granted, revision, now, out);
+            }
+            other => panic!("nothing else comes: {other:?}"),
+        });
+    }
+
+    /// Lets everything arrive that is on its way.
+    fn settle(&mut self) {
+        for _ in 0..10_000 {
+            if self.cluster.inbox.is_empty() && self.cluster.outbox.is_empty() {
+                return;
+            }
+            self.carry_to_cluster();
+            self.carry_to_client();
+        }
+        panic!("it never comes to rest");
+    }
+
+    fn pass(&mut self, seconds: u64) {
+        self.now = self.now + Duration::from_secs(seconds);
+        self.input(Session::tick);
+    }
+
+    fn failure_of(&self, ticket: Ticket) -> Option<&Error> {
+        self.failed.iter().find(|(failed, _)| *failed == ticket).map(|(_, error)| error)
+    }
+}
+
+/// The everyday case, and that the token is the cluster's.
+#[test]
+fn a_free_lock_is_had_and_given_back() {
+    let mut pair = Pair::open();
+    pair.ask(1, acquire());
+    pair.settle();
+    assert_eq!(pair.cluster.queue.len(), 1);
+    assert_eq!(pair.held[0].1, pair.cluster.queue[0].token);
+    pair.drop_held(0);
+    pair.settle();
+    assert!(pair.cluster.queue.is_empty());
+}
+
+/// Somebody who stops waiting must not keep those behind it waiting.
+#[test]
+fn an_abandoned_waiter_leaves_the_queue_whether_or_not_its_place_is_known() {
+    for known in [false, true] {
+        let mut pair = Pair::open();
+        pair.cluster.stranger_enters();
+        pair.ask(1, acquire());
+        pair.carry_to_cluster();
+        if known {
+            pair.settle();
+        }
+        assert_eq!(pair.cluster.queue.len(), 2);
+        pair.abandon(1);
+        pair.settle();
+        assert_eq!(pair.cluster.ours(), 0, "known: {known}");
+        assert!(pair.held.is_empty());
+    }
+}
+
+/// The grant that crosses the giving up is nobody's: it must go on to the next.
+#[test]
+fn a_grant_that_crosses_the_giving_up_is_given_back() {
+    let mut pair = Pair::open();
+    pair.cluster.stranger_enters();
+    pair.ask(1, acquire());
+    pair.settle();
+    pair.cluster.stranger_leaves();
+    assert_eq!(pair.cluster.ours(), 1);
+    pair.abandon(1);
+    pair.settle();
+    assert_eq!(pair.cluster.ours(), 0);
+}
+
+/// H25: the answer got lost with the connection. Asking again must find the same place, not take a second one.
+#[test]
+fn a_request_asked_again_on_another_connection_takes_one_place() {
+    let mut pair = Pair::open();
+    pair.ask(1, acquire());
+    pair.carry_to_cluster();
+    pair.disconnect();
+    pair.connect();
+    pair.settle();
+    assert_eq!((pair.cluster.queue.len(), pair.held.len()), (1, 1));
+    assert_eq!(pair.cluster.carried_out, 1);
+}
+
+/// A first answer is old news: "waits", although it was granted since, and that was told to nobody.
+#[test]
+fn a_grant_missed_while_disconnected_is_told_on_the_next_connection() {
+    let mut pair = Pair::open();
+    pair.cluster.stranger_enters();
+    pair.ask(1, acquire());
+    pair.carry_to_cluster();
+    pair.disconnect();
+    pair.cluster.stranger_leaves();
+    pair.connect();
+    pair.settle();
+    assert_eq!(pair.held.len(), 1);
+}
+
+/// The same when the cluster does not know any more what was missed.
+#[test]
+fn a_grant_missed_before_a_compaction_is_found_by_asking_what_is_held() {
+    let mut pair = Pair::open();
+    pair.cluster.stranger_enters();
+    pair.ask(1, acquire());
+    pair.settle();
+    pair.disconnect();
+    pair.cluster.stranger_leaves();
+    pair.cluster.compact();
+    pair.connect();
+    pair.settle();
+    assert_eq!(pair.held.len(), 1);
+}
+
+/// K6: a lock that could not be renewed is lost before the cluster gives it away, and stays lost even if a renewal
+/// comes through after all: somebody may have been told.
+#[test]
+fn what_was_not_renewed_in_time_is_lost_for_good() {
+    let mut pair = Pair::open();
+    pair.ask(1, acquire());
+    pair.settle();
+    pair.disconnect();
+    pair.pass(23);
+    assert_eq!(pair.over, None);
+    assert!(pair.now < pair.valid_until);
+    pair.connect();
+    pair.pass(2);
+    assert!(pair.now >= pair.valid_until);
+    assert_eq!(pair.over, Some(Loss::Expired.into()));
+    // The renewal was on its way and is acknowledged now. And the cluster is told that nobody uses it any more.
+    pair.settle();
+    assert_eq!(pair.over, Some(Loss::Expired.into()));
+    assert_eq!(pair.cluster.ours(), 0);
+    pair.ask(2, acquire());
+    assert_eq!(pair.failure_of(2), Some(&Loss::SessionEnded.into()));
+}
+
+/// Who only waits holds nothing that could be relied on too long, and keeps its place through an outage.
+#[test]
+fn a_waiter_keeps_its_place_through_an_outage() {
+    let mut pair = Pair::open();
+    pair.cluster.stranger_enters();
+    pair.ask(1, acquire());
+    pair.settle();
+    pair.disconnect();
+    pair.pass(28);
+    pair.connect();
+    pair.settle();
+    assert_eq!(pair.over, None);
+    pair.cluster.stranger_leaves();
+    pair.settle();
+    assert_eq!(pair.held.len(), 1);
+}
+
+/// A waiter whose session is over must be told, not wait for ever.
+#[test]
+fn who_waits_is_told_when_the_session_ends() {
+    let mut pair = Pair::open();
+    pair.cluster.stranger_enters();
+    pair.ask(1, acquire());
+    pair.settle();
+    pair.cluster.end_session();
+    pair.settle();
+    assert_eq!(pair.failure_of(1), Some(&Loss::SessionEnded.into()));
+    assert_eq!(pair.over, Some(Loss::SessionEnded.into()));
+}
+
+/// Renewals go out every third of the time to live; a node that leaves one unanswered is left.
+#[test]
+fn a_session_is_renewed_and_a_silent_node_is_left() {
+    let mut pair = Pair::open();
+    pair.pass(9);
+    assert!(pair.cluster.inbox.is_empty());
+    pair.pass(1);
+    assert_eq!(pair.cluster.inbox.len(), 1);
+    pair.settle();
+    assert_eq!(pair.valid_until, at(100 + 10 + 24));
+    pair.pass(10);
+    pair.pass(4);
+    assert!(!pair.left_node);
+    pair.pass(1);
+    assert!(pair.left_node);
+}
+
+/// "It did not happen" and "nobody knows" are different things to a program that counts money.
+#[test]
+fn what_was_never_sent_failed_and_what_was_sent_is_unknown() {
+    let mut pair = Pair::open();
+    pair.ask(1, add());
+    pair.disconnect();
+    pair.ask(2, add());
+    pair.pass(6);
+    assert_eq!(pair.failure_of(1), Some(&Error::Unknown { waited: PATIENCE }));
+    assert!(matches!(pair.failure_of(2), Some(Error::Failed(Failure::Unreachable(_)))));
+    // The one that was sent is asked again, so that it happens once; nobody is told any more.
+    pair.connect();
+    pair.settle();
+    assert_eq!(pair.cluster.carried_out, 1);
+}
+
+/// What a session that ends had under way: a lock is gone with it, a count may have been made.
+#[test]
+fn a_session_that_ends_leaves_counts_unknown_and_locks_lost() {
+    let mut pair = Pair::open();
+    pair.ask(1, add());
+    pair.ask(2, acquire());
+    pair.cluster.end_session();
+    pair.carry_to_client();
+    assert_eq!(pair.failure_of(1), Some(&Error::Unknown { waited: PATIENCE }));
+    assert_eq!(pair.failure_of(2), Some(&Loss::SessionEnded.into()));
+}
+
+/// A node without a leader says so; the request is asked again by itself, under its number.
+#[test]
+fn a_request_that_could_not_be_carried_out_is_asked_again() {
+    let mut pair = Pair::open();
+    pair.cluster.unavailable = 2;
+    pair.ask(1, acquire());
+    for _ in 0..3 {
+        pair.settle();
+        pair.pass(1);
+    }
+    pair.settle();
+    assert_eq!((pair.held.len(), pair.cluster.carried_out), (1, 1));
+}
+
+/// A leader names its successor: the place is another one then, and giving up the old one finds nothing.
+#[test]
+fn a_place_that_was_moved_is_given_back_by_its_token() {
+    let mut pair = Pair::open();
+    pair.cluster.stranger_enters();
+    pair.ask(1, acquire());
+    pair.settle();
+    pair.cluster.stranger_names_us();
+    pair.abandon(1);
+    pair.settle();
+    assert_eq!(pair.cluster.ours(), 0);
+}
+
+/// Everything is given back when the client goes, and nothing is closed before that.
+#[test]
+fn closing_waits_for_what_is_under_way_and_then_closes() {
+    let mut pair = Pair::open();
+    pair.ask(1, acquire());
+    pair.carry_to_cluster();
+    pair.abandon(1);
+    pair.input(|session, _, out| session.close(out));
+    assert_eq!(pair.over, None);
+    pair.settle();
+    assert_eq!(pair.over, Some(Failure::Closed.into()));
+    assert!(pair.session.is_done());
+    assert!(pair.cluster.is_closed);
+}
+
+#[derive(Clone, Debug)]
+enum Step {
+    Ask,
+    Abandon(usize),
+    DropHeld(usize),
+    ToCluster,
+    ToClient,
+    Disconnect,
+    Connect,
+    StrangerEnters,
+    StrangerLeaves,
+    StrangerNamesUs,
+    Unavailable,
+    Compact,
+    Pass,
+}
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    let step = prop_oneof![
+        4 => Just(Step::Ask),
+        3 => any::<prop::sample::Index>().prop_map(|index| Step::Abandon(index.index(1 << 16))),
+        2 => any::<prop::sample::Index>().prop_map(|index| Step::DropHeld(index.index(1 << 16))),
+        8 => Just(Step::ToCluster),
+        8 => Just(Step::ToClient),
+        1 => Just(Step::Disconnect),
+        3 => Just(Step::Connect),
+        2 => Just(Step::StrangerEnters),
+        2 => Just(Step::StrangerLeaves),
+        1 => Just(Step::StrangerNamesUs),
+        1 => Just(Step::Unavailable),
+        1 => Just(Step::Compact),
+        2 => Just(Step::Pass),
+    ];
+    prop::collection::vec(step, 0..120)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 2000, failure_persistence: None, ..ProptestConfig::default() })]
+
+    /// Whatever is dropped, at whatever point, over whatever connections: when nobody wants anything any more, nothing
+    /// of this session is in the queue (K2, K5), each request happened once (H25), and each ticket was told once.
+    #[test]
+    fn nothing_is_left_behind_by_who_drops_at_any_point(steps in steps()) {
+        let mut pair = Pair::new();
+        let (mut next, mut wanted): (Ticket, Vec<Ticket>) = (1, Vec::new());
+        for step in steps {
+            match step {
+                Step::Ask => {
+                    pair.ask(next, acquire());
+                    wanted.push(next);
+                    next += 1;
+                }
+                Step::Abandon(which) if !wanted.is_empty() => {
+                    let ticket = wanted.swap_remove(which % wanted.len());
+                    // Whoever has its answer holds it and drops that instead.
+                    if !pair.told.contains(&ticket) {
+                        pair.abandon(ticket);
+                    }
+                }
+                Step::DropHeld(which) if !pair.held.is_empty() => pair.drop_held(which % pair.held.len()),
+                Step::ToCluster => pair.carry_to_cluster(),
+                Step::ToClient => pair.carry_to_client(),
+                Step::Disconnect => pair.disconnect(),
+                Step::Connect => pair.connect(),
+                Step::StrangerEnters => pair.cluster.stranger_enters(),
+                Step::StrangerLeaves => pair.cluster.stranger_leaves(),
+                Step::StrangerNamesUs => pair.cluster.stranger_names_us(),
+                Step::Unavailable => pair.cluster.unavailable += 1,
+                Step::Compact => pair.cluster.compact(),
+                Step::Abandon(_) | Step::DropHeld(_) => {}
+                // Little enough that nothing is late by it.
+                Step::Pass => {
+                    pair.now = pair.now + Duration::from_millis(60);
+                    pair.input(Session::tick);
+                }
+            }
+            prop_assert!(pair.cluster.holders() <= 1, "K2");
+        }
+        pair.cluster.unavailable = 0;
+        for ticket in wanted.into_iter().filter(|ticket| !pair.told.contains(ticket)).collect::<Vec<_>>() {
+            pair.abandon(ticket);
+        }
+        pair.connect();
+        for _ in 0..4 {
+            pair.settle();
+            while !pair.held.is_empty() {
+                pair.drop_held(0);
+            }
+            pair.now = pair.now + Duration::from_millis(60);
+            pair.input(Session::tick);
+        }
+        pair.settle();
+        prop_assert_eq!(&pair.failed, &[]);
+        prop_assert_eq!(pair.cluster.ours(), 0);
+        prop_assert!(pair.session.requests.is_empty());
+        prop_assert!(pair.session.held.is_empty() && pair.session.early.is_empty() && pair.session.places.is_empty());
+    }
+}

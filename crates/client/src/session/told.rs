@@ -1,0 +1,231 @@
+//! What the cluster says to a session, and what follows.
+
+use std::time::Duration;
+
+use tidelock_native_api::v1::{self, Kind, answer::Answer, from_client::Message};
+
+use super::renewal::Renewal;
+use super::undo::{PlaceKey, queue_of, undo_of};
+use super::{Asked, Output, Session, State, Ticket};
+use crate::clock::Moment;
+use crate::error::{Error, Loss, of_wire};
+
+/// How long to wait before a request that the node could not carry out is asked again.
+const ASK_AGAIN_AFTER: Duration = Duration::from_millis(50);
+/// Most grants kept that came before the replies that name their places: no more than requests under way, by far.
+const EARLY_MAX: usize = 128;
+
+impl Session {
+    /// The session is open, or is not to be.
+    pub(crate) fn opened(&mut self, reply: &v1::OpenReply, now: Moment, out: &mut Vec<Output>) {
+        let State::Opening { sent: Some(sent) } = self.state else { return };
+        if let Some(error) = &reply.error {
+            match of_wire(error) {
+                Some(error) => self.end(error, None, out),
+                None => self.again = Some((now + ASK_AGAIN_AFTER, Vec::new())),
+            }
+            return;
+        }
+        // The cluster may know it since the first time it was asked for.
+        let ttl = Duration::from_millis(reply.ttl_ms.into());
+        let renewal = Renewal::opened(ttl, sent);
+        out.push(Output::Opened { session: self.key, id: reply.session });
+        out.push(Output::Valid { session: self.key, until: renewal.valid_until() });
+        self.told = reply.header.map_or(0, |header| header.revision);
+        self.state = State::Open { id: reply.session, renewal };
+        self.again = None;
+        self.send_from_line(out);
+        self.finish_closing(out);
+    }
+
+    /// A request has its answer.
+    pub(crate) fn replied(&mut self, reply: v1::Reply, now: Moment, out: &mut Vec<Output>) {
+        use v1::reply::Result as Outcome;
+        let revision = reply.header.map_or(0, |header| header.revision);
+        let answer = match reply.result {
+            Some(Outcome::Answer(v1::Answer { answer: Some(answer) })) => Ok(answer),
+            Some(Outcome::Error(error)) => match of_wire(&error) {
+                None => return self.ask_again_later(reply.number, &error, now),
+                Some(Error::Lost(Loss::SessionEnded)) => return self.end(Loss::SessionEnded.into(), None, out),
+                Some(error) => Err(error),
+            },
+            _ => Err(Error::protocol("a reply without a result")),
+        };
+        // Notices up to this revision came before; a first answer that is repeated has an old one.
+        self.told = self.told.max(revision);
+        let Some(asked) = self.requests.answered(reply.number) else { return };
+        match answer {
+            Ok(answer) => self.carried_out(asked, answer, now, out),
+            Err(error) => out.extend(asked.ticket.map(|ticket| Output::Failed { ticket, error })),
+        }
+        self.give_back_early(now, out);
+        self.send_from_line(out);
+        self.finish_closing(out);
+    }
+
+    fn ask_again_later(&mut self, number: u64, error: &v1::Error, now: Moment) {
+        let Some(asked) = self.requests.get_mut(number) else { return };
+        asked.is_out = false;
+        asked.in_doubt |= error.family() == v1::error::Family::Unknown;
+        self.again.get_or_insert_with(|| (now + ASK_AGAIN_AFTER, Vec::new())).1.push(number);
+    }
+
+    fn carried_out(&mut self, asked: Asked, answer: Answer, now: Moment, out: &mut Vec<Output>) {
+        let Asked { op, ticket, .. } = asked;
+        let (answer, token) = match (answer, queue_of(&op)) {
+            (Answer::Place(mut place), Some((kind, name))) => {
+                let key = PlaceKey::new(kind, name, place.place);
+                if let Some((moved_to, token)) = self.early.remove(&key) {
+                    (place.place, place.token) = (moved_to, token);
+                }
+                if place.token == 0
+                    && let Some(ticket) = ticket
+                {
+                    self.places.insert(ticket, key.clone());
+                    self.waiting.insert(key, ticket);
+                    return;
+                }
+                (Answer::Place(place), place.token)
+            }
+            (answer, _) => (answer, 0),
+        };
+        let undo = undo_of(&op, &answer);
+        match (ticket, undo) {
+            (Some(ticket), undo) => {
+                if undo.is_some() {
+                    self.take_possession(ticket, token);
+                }
+                out.push(Output::Answered { session: self.key, ticket, answer, undo });
+            }
+            (None, Some(undo)) => self.give_back(undo, now, out),
+            (None, None) => {}
+        }
+    }
+
+    fn take_possession(&mut self, ticket: Ticket, token: u64) {
+        self.held.insert(ticket, token);
+        if token != 0 {
+            self.tokens.insert(token);
+        }
+    }
+
+    /// A place was granted.
+    pub(crate) fn granted(&mut self, granted: &v1::Granted, revision: u64, now: Moment, out: &mut Vec<Output>) {
+        self.told = self.told.max(revision.saturating_sub(1));
+        let known_as = if granted.moved_from == 0 { granted.place } else { granted.moved_from };
+        let known_as = PlaceKey { kind: granted.kind, name: granted.name.clone(), place: known_as };
+        let key = PlaceKey { place: granted.place, ..known_as.clone() };
+        if self.tokens.contains(&granted.token) {
+            return; // Told twice, once on each of two connections.
+        }
+        if let Some(ticket) = self.waiting.remove(&known_as) {
+            self.places.remove(&ticket);
+            let place = v1::Place { place: granted.place, token: granted.token, ahead: 0 };
+            let undo = Some(key.release(granted.token));
+            self.take_possession(ticket, granted.token);
+            out.push(Output::Answered { session: self.key, ticket, answer: Answer::Place(place), undo });
+        } else if self.is_asking_for(granted.kind, &granted.name) && self.early.len() < EARLY_MAX {
+            self.early.insert(known_as, (granted.place, granted.token));
+        } else {
+            // Nobody waits for it any more. If it was given back already, this does nothing.
+            self.give_back(key.release(granted.token), now, out);
+        }
+    }
+
+    fn is_asking_for(&self, kind: i32, name: &str) -> bool {
+        let queues = self.requests.under_way().filter_map(|asked| queue_of(&asked.op));
+        queues.into_iter().any(|(asked, its_name)| i32::from(asked) == kind && its_name == name)
+    }
+
+    /// Grants whose request turned out not to be one of ours are given back.
+    fn give_back_early(&mut self, now: Moment, out: &mut Vec<Output>) {
+        if self.early.is_empty() {
+            return;
+        }
+        for (key, (place, token)) in std::mem::take(&mut self.early) {
+            if self.is_asking_for(key.kind, &key.name) {
+                self.early.insert(key, (place, token));
+            } else {
+                self.give_back(key.release(token), now, out);
+            }
+        }
+    }
+
+    /// The stream pushes what concerns this session.
+    pub(crate) fn attached(&mut self, attached: &v1::Attached, out: &mut Vec<Output>) {
+        // What happened before is pushed first; `told` moves on with it.
+        if self.told == 0 {
+            self.told = attached.header.map_or(0, |header| header.revision);
+        }
+        if self.is_unsure {
+            out.push(Output::AskHoldings { session: self.key, id: attached.session });
+        }
+    }
+
+    /// A renewal is acknowledged.
+    pub(crate) fn kept_alive(&mut self, kept: v1::KeptAlive, now: Moment, out: &mut Vec<Output>) {
+        // If it comes too late for what is held, then that is lost, and stays so.
+        self.tick(now, out);
+        let State::Open { renewal, .. } = &mut self.state else { return };
+        renewal.acknowledged(Moment::from_nanos(kept.sent), Duration::from_millis(kept.ttl_ms.into()));
+        out.push(Output::Valid { session: self.key, until: renewal.valid_until() });
+    }
+
+    /// The node serves the session no more.
+    pub(crate) fn lost(&mut self, reason: v1::lost::Reason, out: &mut Vec<Output>) {
+        use v1::lost::Reason;
+        match (reason, &self.state) {
+            (_, State::Over { .. }) => self.end(Loss::SessionEnded.into(), None, out),
+            (Reason::SessionEnded, _) => self.end(Loss::SessionEnded.into(), None, out),
+            (Reason::Compacted, State::Open { id, .. }) => {
+                let id = *id;
+                (self.told, self.is_unsure) = (0, true);
+                out.push(Output::Send(Message::Attach(v1::Attach { session: id, told_revision: 0 })));
+            }
+            _ => out.push(Output::LeaveNode),
+        }
+    }
+
+    /// What the session holds, read at that revision: grants that were missed are told now.
+    pub(crate) fn holdings(&mut self, holdings: &[v1::Holding], revision: u64, now: Moment, out: &mut Vec<Output>) {
+        self.is_unsure = false;
+        for holding in holdings.iter().filter(|holding| holding.token != 0) {
+            let (kind, name, place) = (holding.kind, &holding.name, holding.place);
+            let key = PlaceKey { kind, name: name.clone(), place };
+            // A successor has the leader's place instead of its own; only an election can have moved it.
+            let moved_from = match self.waiting.contains_key(&key) || kind != i32::from(Kind::Election) {
+                true => 0,
+                false => self.missing_from(holdings, kind, name).unwrap_or(0),
+            };
+            let (name, token) = (name.clone(), holding.token);
+            let granted = v1::Granted { kind, name, place, moved_from, session: 0, token, ..Default::default() };
+            self.granted(&granted, revision, now, out);
+        }
+        let gone: Vec<(PlaceKey, Ticket)> = self.waiting.iter().map(|(key, ticket)| (key.clone(), *ticket)).collect();
+        for (key, ticket) in gone.into_iter().filter(|(key, _)| !has(holdings, key)) {
+            self.waiting.remove(&key);
+            self.places.remove(&ticket);
+            out.push(Output::Failed { ticket, error: Loss::SessionEnded.into() });
+        }
+    }
+
+    /// A place that is waited for and is not among these.
+    fn missing_from(&self, holdings: &[v1::Holding], kind: i32, name: &str) -> Option<u64> {
+        let mut ours = self.waiting.keys().filter(|key| key.kind == kind && key.name == name);
+        ours.find(|key| !has(holdings, key)).map(|key| key.place)
+    }
+
+    /// The cluster has ended the session at our request, or never had it.
+    pub(crate) fn closed(&mut self, reply: &v1::CloseReply, now: Moment) {
+        let may_be_asked_again = reply.error.as_ref().is_some_and(|error| of_wire(error).is_none());
+        match &mut self.state {
+            State::Over { .. } if may_be_asked_again => self.again = Some((now + ASK_AGAIN_AFTER, Vec::new())),
+            State::Over { close } => *close = None,
+            _ => {}
+        }
+    }
+}
+
+fn has(holdings: &[v1::Holding], key: &PlaceKey) -> bool {
+    holdings.iter().any(|held| held.place == key.place && held.kind == key.kind && held.name == key.name)
+}
