@@ -63,8 +63,8 @@ impl Meeting {
 
     async fn enter(&self) -> Result<Entered, Error> {
         let session = self.client.session(None)?;
-        // Before the request on the same stream, so that nothing is missed.
-        let observation = self.client.observe(Kind::Barrier, &self.name)?;
+        // Before the request, so that nothing is missed.
+        let observation = self.client.observe_now(Kind::Barrier, &self.name).await?;
         let (name, parties, double) = (self.name.clone(), self.parties, self.double);
         let enter = v1::Enter { name, parties, double, on_death: self.on_death.to_wire() };
         let Answered { answer, possession, .. } = session.ask(Op::Enter(enter)).await?;
@@ -188,7 +188,7 @@ impl Inside {
     /// Leaves, and waits until all have left.
     pub async fn leave(self) -> Result<(), Error> {
         let Inside { meeting, possession, generation } = self;
-        let observation = meeting.client.observe(Kind::Barrier, &meeting.name)?;
+        let observation = meeting.client.observe_now(Kind::Barrier, &meeting.name).await?;
         let session = possession.session().clone();
         let place = possession.place().unwrap_or_default();
         let leave = Op::Leave(v1::Leave { name: meeting.name.clone(), place });

@@ -43,7 +43,7 @@ impl fmt::Debug for Client {
 }
 
 impl Client {
-    /// Connects to any of these nodes, with the usual options: `Client::connect(["10.0.0.1:7480", "10.0.0.2:7480"])`.
+    /// Connects to any of these nodes, with the usual options: `Client::connect(["10.0.0.1:7481", "10.0.0.2:7481"])`.
     pub async fn connect<I>(endpoints: I) -> Result<Client, Error>
     where
         I: IntoIterator,
@@ -103,13 +103,9 @@ impl Client {
         Ok(handle)
     }
 
-    pub(crate) fn observe(&self, kind: Kind, name: &str) -> Result<Observation, Error> {
-        Observation::begin(&self.shared.commands, kind, name)
-    }
-
     /// Begins to observe and waits until the cluster tells what happens, so that what is read afterwards misses nothing.
     pub(crate) async fn observe_now(&self, kind: Kind, name: &str) -> Result<Observation, Error> {
-        let mut observation = self.observe(kind, name)?;
+        let mut observation = Observation::begin(&self.shared.commands, kind, name)?;
         let patience = self.shared.options.patience;
         match tokio::time::timeout(patience, observation.is_told()).await {
             Ok(true) => Ok(observation),

@@ -143,6 +143,12 @@ impl std::ops::Deref for Leadership {
     }
 }
 
+impl AsRef<Guard> for Leadership {
+    fn as_ref(&self) -> &Guard {
+        &self.0
+    }
+}
+
 impl Leadership {
     /// Shows something else to who observes.
     pub async fn proclaim(&self, data: impl Into<Bytes>) -> Result<(), Error> {

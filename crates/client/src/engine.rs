@@ -201,7 +201,7 @@ impl Engine {
             }
             Some(From::Attached(attached)) => {
                 let Some(session) = by_id(&mut self.sessions, attached.session) else { return };
-                session.attached(&attached, out);
+                session.attached(&attached, now, out);
             }
             Some(From::KeptAlive(kept)) => {
                 let Some(session) = by_id(&mut self.sessions, kept.session) else { return };

@@ -104,3 +104,9 @@ impl Guard {
         self.possession
     }
 }
+
+impl AsRef<Guard> for Guard {
+    fn as_ref(&self) -> &Guard {
+        self
+    }
+}

@@ -224,7 +224,7 @@ pub(crate) struct Observation {
 }
 
 impl Observation {
-    /// Begins to observe. What is asked for afterwards happens after it has begun.
+    /// Begins to observe.
     pub(crate) fn begin(commands: &Sender, kind: v1::Kind, name: &str) -> Result<Observation, Error> {
         let (key, subject) = (next_number(), Subject { kind: kind.into(), name: name.to_owned() });
         let (sender, notices) = mpsc::channel(NOTICES_MAX);

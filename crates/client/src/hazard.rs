@@ -41,7 +41,7 @@ impl Hazard {
     /// Lets nobody protect the object any more, and waits until nobody does: then it may go. Tells its new epoch.
     /// Dropped while it waits, the object is being retired all the same.
     pub async fn retire(&self) -> Result<u64, Error> {
-        let mut observation = self.client.observe(Kind::Hazard, &self.name)?;
+        let mut observation = self.client.observe_now(Kind::Hazard, &self.name).await?;
         let retire = Op::Retire(v1::Retire { name: self.name.clone() });
         let Answer::Retired(retired) = self.client.session(None)?.ask(retire).await?.answer else {
             return Err(Error::protocol("no retirement in answer to one"));

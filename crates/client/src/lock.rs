@@ -187,6 +187,12 @@ impl std::ops::Deref for WriteGuard {
     }
 }
 
+impl AsRef<Guard> for WriteGuard {
+    fn as_ref(&self) -> &Guard {
+        &self.0
+    }
+}
+
 impl WriteGuard {
     /// Goes on reading, and lets others read that wait next in line. Nobody writes in between; the token stays.
     pub async fn downgrade(self) -> Result<Guard, Error> {

@@ -254,9 +254,10 @@ impl Session {
             }
             State::Open { id, renewal } => {
                 out.push(Output::Send(Message::Attach(v1::Attach { session: *id, told_revision })));
+                // Renewed as soon as it is attached. Who does not even attach it in time is as silent as who does not
+                // renew it.
                 renewal.disconnected();
                 renewal.sent(now);
-                out.push(Output::Send(keep_alive(*id, now)));
                 for number in self.requests.numbers() {
                     self.send(number, out);
                 }

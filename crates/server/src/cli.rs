@@ -4,6 +4,7 @@
 mod bench;
 mod certs;
 mod history;
+mod native;
 mod snapshot;
 
 use std::path::PathBuf;
@@ -15,6 +16,10 @@ use crate::settings::Settings;
 pub(crate) use bench::{BenchArgs, BenchProtocol};
 pub(crate) use certs::{CertsAction, CertsArgs, CertsInitArgs};
 pub(crate) use history::HistoryArgs;
+pub(crate) use native::{
+    BarrierArgs, CompletionsArgs, ElectArgs, HoldArgs, LockArgs, LocksArgs, ManArgs, NativeArgs, SessionsArgs,
+    WhenOneGoes,
+};
 pub(crate) use snapshot::{RestoreArgs, SnapshotAction, SnapshotArgs};
 
 /// Tidelock: one coordination service that etcd clients use unmodified.
@@ -83,6 +88,20 @@ pub(crate) enum Command {
     Status(StatusArgs),
     /// Make certificates, to try TLS with
     Certs(CertsArgs),
+    /// Run a program while a lock is held
+    Lock(Box<LockArgs>),
+    /// Run a program while this candidate leads
+    Elect(Box<ElectArgs>),
+    /// Wait until so many are there
+    Barrier(Box<BarrierArgs>),
+    /// Show who holds what, and who waits
+    Locks(Box<LocksArgs>),
+    /// List sessions, or end one
+    Sessions(Box<SessionsArgs>),
+    /// Print what a shell needs to complete our commands
+    Completions(CompletionsArgs),
+    /// Print the manual page
+    Man(ManArgs),
     /// Load nodes, ours or others that speak etcd's or ZooKeeper's protocol, and say how they took it
     Bench(Box<BenchArgs>),
 }

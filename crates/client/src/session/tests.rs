@@ -140,7 +140,7 @@ impl Pair {
         self.input(|session, now, out| match message {
             Message::Opened(reply) => session.opened(&reply, now, out),
             Message::Reply(reply) => session.replied(reply, now, out),
-            Message::Attached(attached) => session.attached(&attached, out),
+            Message::Attached(attached) => session.attached(&attached, now, out),
             Message::KeptAlive(kept) => session.kept_alive(kept, now, out),
             Message::Closed(reply) => session.closed(&reply, now),
             Message::Lost(lost) => session.lost(lost.reason(), out),

@@ -6,7 +6,7 @@ use tidelock_native_api::v1::{self, Kind, answer::Answer, from_client::Message};
 
 use super::renewal::Renewal;
 use super::undo::{PlaceKey, queue_of, undo_of};
-use super::{Asked, Output, Session, State, Ticket};
+use super::{Asked, Output, Session, State, Ticket, keep_alive};
 use crate::clock::Moment;
 use crate::error::{Error, Loss, of_wire};
 
@@ -152,7 +152,8 @@ impl Session {
     }
 
     /// The stream pushes what concerns this session.
-    pub(crate) fn attached(&mut self, attached: &v1::Attached, out: &mut Vec<Output>) {
+    pub(crate) fn attached(&mut self, attached: &v1::Attached, now: Moment, out: &mut Vec<Output>) {
+        out.push(Output::Send(keep_alive(attached.session, now)));
         // What happened before is pushed first; `told` moves on with it.
         if self.told == 0 {
             self.told = attached.header.map_or(0, |header| header.revision);

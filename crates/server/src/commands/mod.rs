@@ -1,17 +1,23 @@
 //! The commands that talk to running nodes: data through the etcd API, the cluster through the admin
 //! API. Each prints its answer and nothing else to standard output; failures go up as [`Failure`].
 
+mod barrier;
 mod bench;
 mod certs;
 mod connection;
 mod history;
 mod kv;
 mod lease;
+mod lock;
+mod locks;
+mod manual;
 mod member;
+mod native;
 mod snapshot;
 mod snapshot_auth;
 mod snapshot_restore;
 mod status;
+mod supervise;
 mod txn;
 mod txn_syntax;
 mod watch;
@@ -41,6 +47,13 @@ pub(crate) fn run(command: Command) -> Result<(), Failure> {
             Command::Status(args) => Box::pin(status::status(&args)).await,
             Command::Certs(args) => certs::certs(&args),
             Command::Bench(args) => bench::bench(&args),
+            Command::Lock(args) => Box::pin(lock::lock(&args)).await,
+            Command::Elect(args) => Box::pin(lock::elect(&args)).await,
+            Command::Barrier(args) => Box::pin(barrier::barrier(&args)).await,
+            Command::Locks(args) => Box::pin(locks::locks(&args)).await,
+            Command::Sessions(args) => Box::pin(locks::sessions(&args)).await,
+            Command::Completions(args) => manual::completions(&args),
+            Command::Man(args) => manual::man(&args),
             Command::Serve(_) | Command::Etcd { .. } | Command::Dev(_) => {
                 unreachable!("servers are started by wiring and dev")
             }

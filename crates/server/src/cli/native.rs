@@ -1,0 +1,285 @@
+//! The shapes of the commands for locks and the like: `lock`, `elect`, `barrier`, `locks`, `sessions`.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args, ValueEnum};
+
+use super::Output;
+
+/// Where to find nodes, for the commands that hold things.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct NativeArgs {
+    /// Nodes to talk to, comma separated; another one is tried when one cannot be reached
+    #[arg(
+        long,
+        env = "TIDELOCK_NATIVE",
+        value_name = "URL",
+        value_delimiter = ',',
+        default_value = "127.0.0.1:7481",
+        help_heading = "Connection"
+    )]
+    pub(crate) native: Vec<String>,
+
+    /// Authorities to trust, PEM: the nodes' certificates must be of one of them. For https:// addresses
+    #[arg(long, env = "TIDELOCK_CACERT", value_name = "FILE", help_heading = "Connection")]
+    pub(crate) cacert: Option<PathBuf>,
+
+    /// Certificate to show to nodes that demand one, PEM
+    #[arg(
+        long = "cert",
+        env = "TIDELOCK_CERT",
+        value_name = "FILE",
+        requires = "key_file",
+        help_heading = "Connection"
+    )]
+    pub(crate) cert_file: Option<PathBuf>,
+
+    /// Private key of --cert, PEM
+    #[arg(
+        long = "key",
+        env = "TIDELOCK_KEY",
+        value_name = "FILE",
+        requires = "cert_file",
+        help_heading = "Connection"
+    )]
+    pub(crate) key_file: Option<PathBuf>,
+
+    /// User to come in as, if the cluster has users
+    #[arg(long, env = "TIDELOCK_USER", value_name = "NAME[:PASSWORD]", help_heading = "Connection")]
+    pub(crate) user: Option<String>,
+
+    /// Password of --user, better given by the variable than on the command line
+    #[arg(long, env = "TIDELOCK_PASSWORD", hide_env_values = true, value_name = "TEXT", help_heading = "Connection")]
+    pub(crate) password: Option<String>,
+
+    /// How long to wait for an answer, in milliseconds
+    #[arg(long, env = "TIDELOCK_TIMEOUT_MS", value_name = "MS", default_value_t = 5_000, help_heading = "Connection")]
+    pub(crate) timeout_ms: u64,
+}
+
+/// How to hold something while a program runs.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct HoldArgs {
+    /// How long it outlives this machine: 500ms, 20s, 5m
+    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = parse_time)]
+    pub(crate) ttl: Duration,
+
+    /// How long to wait for it at most; 0s: have it at once or not at all [default: without an end]
+    #[arg(long, value_name = "TIME", value_parser = parse_time)]
+    pub(crate) wait: Option<Duration>,
+
+    /// How long the program may take to end after SIGTERM when it is lost, before SIGKILL
+    #[arg(long, value_name = "TIME", default_value = "5s", value_parser = parse_time)]
+    pub(crate) grace: Duration,
+
+    /// What others are shown by `tidelock locks` [default: this process and machine]
+    #[arg(long, value_name = "TEXT")]
+    pub(crate) data: Option<String>,
+
+    /// The program and its arguments
+    #[arg(value_name = "PROGRAM", required = true, trailing_var_arg = true, allow_hyphen_values = true)]
+    pub(crate) program: Vec<String>,
+}
+
+/// The exit codes of what runs a program, as the help has them.
+const EXIT_CODES: &str = "Exit codes:
+  the program's own, or 128 + N if signal N ended it
+    2  asked for wrongly
+   69  no node could be reached, or none answered in time
+   75  not granted within --wait; the program was not started
+   76  lost while the program ran; it was ended
+   77  refused: missing rights, or the name is used with other numbers
+  126  the program could not be started
+  127  there is no such program";
+
+/// `tidelock lock`.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Examples:
+  tidelock lock nightly -- ./backup.sh            one at a time, in the order of asking
+  tidelock lock nightly --wait 0s -- ./backup.sh  only if nobody else does it now
+  tidelock lock report --shared -- ./read.sh      with others that share, without who does not
+  tidelock lock import -n 3 -- ./import.sh        at most three at a time
+
+The program finds the fencing token in TIDELOCK_TOKEN: it is larger than every one given for that name before.
+Send it along with every write and let the resource refuse smaller ones.
+If the lock is lost the program's whole process group gets SIGTERM, and SIGKILL after --grace.",
+    after_long_help = EXIT_CODES
+)]
+pub(crate) struct LockArgs {
+    /// The lock
+    pub(crate) name: String,
+
+    /// Hold it together with others that share it
+    #[arg(long, conflicts_with = "permits")]
+    pub(crate) shared: bool,
+
+    /// Take one of so many permits; all that use the name must say the same number
+    #[arg(short = 'n', long, value_name = "PERMITS", value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) permits: Option<u32>,
+
+    #[command(flatten)]
+    pub(crate) hold: HoldArgs,
+
+    #[command(flatten)]
+    pub(crate) native: NativeArgs,
+}
+
+/// `tidelock elect`.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Examples:
+  tidelock elect scheduler -- ./schedule           runs while this candidate leads
+  tidelock elect scheduler --data 10.0.0.7:9000 -- ./schedule
+
+The program finds its epoch in TIDELOCK_TOKEN. It is started once this candidate leads, and ended if it leads no more.",
+    after_long_help = EXIT_CODES
+)]
+pub(crate) struct ElectArgs {
+    /// The election
+    pub(crate) name: String,
+
+    #[command(flatten)]
+    pub(crate) hold: HoldArgs,
+
+    #[command(flatten)]
+    pub(crate) native: NativeArgs,
+}
+
+/// What becomes of the others when one goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum WhenOneGoes {
+    /// They go on without it
+    Shrink,
+    /// They are told, and end with code 76
+    Break,
+}
+
+/// `tidelock barrier`.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  tidelock barrier deploy --parties 3 && ./go      the third one to come lets all three go on
+  tidelock barrier deploy --parties 3 --wait 1m --on-death break
+
+Exit codes: 0 all are there; 2 asked for wrongly; 69 no node could be reached; 75 not all came within --wait; 76 one
+went that the others counted on; 77 refused.")]
+pub(crate) struct BarrierArgs {
+    /// The barrier
+    pub(crate) name: String,
+
+    /// How many shall meet; all must say the same
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) parties: u32,
+
+    /// How long to wait for the others at most [default: without an end]
+    #[arg(long, value_name = "TIME", value_parser = parse_time)]
+    pub(crate) wait: Option<Duration>,
+
+    /// What becomes of the others when one dies or gives up; all must say the same
+    #[arg(long, value_enum, default_value_t = WhenOneGoes::Shrink)]
+    pub(crate) on_death: WhenOneGoes,
+
+    #[command(flatten)]
+    pub(crate) native: NativeArgs,
+}
+
+/// `tidelock locks`.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  tidelock locks                     who holds what and who waits, of locks, semaphores and elections
+  tidelock locks billing/ --watch    those whose names begin like this, once a second
+  tidelock locks --output json")]
+pub(crate) struct LocksArgs {
+    /// Only names that begin like this
+    #[arg(default_value = "", hide_default_value = true)]
+    pub(crate) prefix: String,
+
+    /// Go on showing them, once a second, until Ctrl-C
+    #[arg(long)]
+    pub(crate) watch: bool,
+
+    /// How to print the answer
+    #[arg(short, long, value_enum, default_value_t = Output::Text)]
+    pub(crate) output: Output,
+
+    #[command(flatten)]
+    pub(crate) native: NativeArgs,
+}
+
+/// `tidelock sessions`.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  tidelock sessions
+  tidelock sessions --end 7c00000000000a01    end one, with all that it holds; its owner is told")]
+pub(crate) struct SessionsArgs {
+    /// End this session instead of listing them
+    #[arg(long, value_name = "SESSION", value_parser = parse_session)]
+    pub(crate) end: Option<i64>,
+
+    /// How to print the answer
+    #[arg(short, long, value_enum, default_value_t = Output::Text)]
+    pub(crate) output: Output,
+
+    #[command(flatten)]
+    pub(crate) native: NativeArgs,
+}
+
+/// `tidelock completions`.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  tidelock completions bash > /etc/bash_completion.d/tidelock
+  tidelock completions zsh > ~/.zfunc/_tidelock")]
+pub(crate) struct CompletionsArgs {
+    /// For which shell
+    pub(crate) shell: clap_complete::Shell,
+}
+
+/// `tidelock man`.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  tidelock man | man -l -                the page of the program itself
+  tidelock man --dir /usr/share/man/man1 one page for it and for each of its commands")]
+pub(crate) struct ManArgs {
+    /// Write the pages of the program and of all its commands into this directory
+    #[arg(long, value_name = "DIR")]
+    pub(crate) dir: Option<PathBuf>,
+}
+
+/// A time as people write it: a number with ms, s, m or h.
+fn parse_time(text: &str) -> Result<Duration, String> {
+    let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+    let (number, unit) = text.split_at(digits);
+    let number: u64 = number.parse().map_err(|_| "a time is a number and a unit: 500ms, 20s, 5m, 1h".to_owned())?;
+    let ms = match unit {
+        "ms" => Some(number),
+        "s" => number.checked_mul(1000),
+        "m" => number.checked_mul(60_000),
+        "h" => number.checked_mul(3_600_000),
+        _ => return Err("a time is a number and a unit: 500ms, 20s, 5m, 1h".into()),
+    };
+    ms.map(Duration::from_millis).ok_or_else(|| "that is too long".into())
+}
+
+/// A session id as we print it: hex.
+fn parse_session(text: &str) -> Result<i64, String> {
+    i64::from_str_radix(text.strip_prefix("0x").unwrap_or(text), 16)
+        .map_err(|_| "a session is a hex number, as `tidelock sessions` prints it".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A wrong unit that is taken for seconds would hold a lock for hours.
+    #[test]
+    fn times_have_a_unit_that_is_one() {
+        assert_eq!(parse_time("500ms"), Ok(Duration::from_millis(500)));
+        assert_eq!(parse_time("20s"), Ok(Duration::from_secs(20)));
+        assert_eq!(parse_time("5m"), Ok(Duration::from_secs(300)));
+        assert_eq!(parse_time("1h"), Ok(Duration::from_secs(3600)));
+        for wrong in ["", "20", "s", "-1s", "1.5s", "1d", "99999999999999999999s", "18446744073709551615h"] {
+            assert!(parse_time(wrong).is_err(), "{wrong}");
+        }
+    }
+}
