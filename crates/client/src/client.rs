@@ -115,10 +115,10 @@ impl Client {
     }
 
     /// Asks a question, of one node after the other until one answers. Questions change nothing.
-    pub(crate) async fn question<T>(
-        &self,
-        ask: impl AsyncFn(Calls) -> Result<tonic::Response<T>, tonic::Status>,
-    ) -> Result<T, Error> {
+    pub(crate) async fn question<T, F>(&self, ask: impl Fn(Calls) -> F) -> Result<T, Error>
+    where
+        F: Future<Output = Result<tonic::Response<T>, tonic::Status>>,
+    {
         let patience = self.shared.options.patience;
         let mut backoff = Backoff::default();
         let mut last = String::new();
@@ -145,7 +145,11 @@ impl Client {
     }
 
     pub(crate) async fn describe(&self, request: v1::DescribeRequest) -> Result<v1::DescribeReply, Error> {
-        self.question(async |mut calls: Calls| calls.describe(request.clone()).await).await
+        let ask = |mut calls: Calls| {
+            let request = request.clone();
+            async move { calls.describe(request).await }
+        };
+        self.question(ask).await
     }
 
     /// What there is one of, without its members.

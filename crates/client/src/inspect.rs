@@ -21,7 +21,11 @@ impl Client {
             let after = found.last().map(|last| last.name.clone()).unwrap_or_default();
             let (kind, prefix) = (kind.into(), prefix.to_owned());
             let request = v1::NamesRequest { kind, prefix, after, limit: PAGE, stale: false };
-            let reply = self.question(async |mut calls: Calls| calls.names(request.clone()).await).await?;
+            let ask = |mut calls: Calls| {
+                let request = request.clone();
+                async move { calls.names(request).await }
+            };
+            let reply = self.question(ask).await?;
             let is_last = !reply.more || reply.names.is_empty();
             found.extend(reply.names);
             if is_last {
@@ -53,7 +57,8 @@ impl Client {
         loop {
             let after = found.last().map(|last| last.session).unwrap_or_default();
             let request = v1::SessionsRequest { after, holdings: PAGE, remaining: true, ..Default::default() };
-            let reply = self.question(async |mut calls: Calls| calls.sessions(request).await).await?;
+            let ask = |mut calls: Calls| async move { calls.sessions(request).await };
+            let reply = self.question(ask).await?;
             if reply.sessions.is_empty() {
                 return Ok(found);
             }
@@ -63,7 +68,7 @@ impl Client {
 
     /// Ends a session, whoever's it is, with all that it holds. Its owner is told that it is lost.
     pub async fn end_session(&self, session: i64) -> Result<(), Error> {
-        let close = async |mut calls: Calls| calls.close(v1::CloseRequest { session }).await;
+        let close = |mut calls: Calls| async move { calls.close(v1::CloseRequest { session }).await };
         self.question(close).await.map(drop)
     }
 }
