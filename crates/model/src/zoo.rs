@@ -169,6 +169,50 @@ inhabitants! {
     /// S5: a one-shot watch stays after it fired.
     OneShotWatchStays = "one-shot-watch-stays",
 
+    // Native primitives.
+    /// K2: a writer is let in beside readers.
+    WriterJoinsReaders = "writer-joins-readers",
+    /// K2: permits are given out as long as one is left, however many are asked for.
+    PermitsOverbooked = "permits-overbooked",
+    /// K1: the token of a grant is that of the place, so it goes back when one who waited long is let in.
+    TokenOfThePlace = "token-of-the-place",
+    /// K5: who came last is let in first.
+    LastComeFirstServed = "last-come-first-served",
+    /// K5: readers that come later share with those that hold, while a writer waits.
+    NewcomerOvertakesWriter = "newcomer-overtakes-writer",
+    /// K5: a release changes the places of all who wait, and wakes them all.
+    ReleaseWakesEverybody = "release-wakes-everybody",
+    /// K5: a holder that gives its place up lets nobody in.
+    GivingUpWakesNobody = "giving-up-wakes-nobody",
+    /// S1, K2: a session that ends leaves the places at which it waited, and is let in when its turn comes.
+    DeadWaiterStays = "dead-waiter-stays",
+    /// S1: one thing that a session held stays when it ends.
+    SessionEndLeavesAHolding = "session-end-leaves-a-holding",
+    /// S2: a session that was closed goes on answering.
+    ClosedNativeSessionAnswers = "closed-native-session-answers",
+    /// K3: whoever knows the token of a holder can release what it holds.
+    ReleaseByAnybody = "release-by-anybody",
+    /// K3: a renewal is carried out whatever its token.
+    RenewalUnfenced = "renewal-unfenced",
+    /// E1: a leader's successor leads in the same epoch.
+    SuccessorKeepsTheEpoch = "successor-keeps-the-epoch",
+    /// E1: the successor a leader named is never told.
+    SuccessorNeverTold = "successor-never-told",
+    /// B1: a barrier for more than two opens when one is missing.
+    BarrierOpensOneEarly = "barrier-opens-one-early",
+    /// P1: a phase ends when one of the phasers of the tree is done.
+    PhaseEndsWithOneChild = "phase-ends-with-one-child",
+    /// H25: a native request that is asked again is carried out again.
+    NativeRetryDoneTwice = "native-retry-done-twice",
+    /// R3: a block of numbers begins with the last one of the block before.
+    BlocksOverlap = "blocks-overlap",
+    /// K4: a fence lets old tokens through.
+    FenceAdmitsOldTokens = "fence-admits-old-tokens",
+    /// U1: an object that is retired may go at once, whoever keeps it.
+    RetiredWhileKept = "retired-while-kept",
+    /// U1: a version may go while the last one published before it is read.
+    ReadersOverlooked = "readers-overlooked",
+
     // Members.
     /// H21: a member that lost its disk is welcomed back under its old id.
     WipedDiskRejoins = "wiped-disk-rejoins",

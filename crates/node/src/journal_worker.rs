@@ -251,3 +251,83 @@ fn append(writes: &mut VecDeque<Write>, mut entries: Vec<LogEntry>, promise: Opt
         writes.push_back(Write::Append { entries, promise });
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Mutex;
+
+    use tidelock_journal::memory_disk::MemoryDisk;
+    use tidelock_model::{ClusterId, LogTime, Member, MemberRole};
+
+    use super::*;
+    use crate::peers::{LinkState, SnapshotDone, SnapshotSource};
+    use crate::{Bootstrap, Draws, NodeConfig, NodeLimits, Prepared};
+
+    /// Notes, for each frame that leaves, what consensus had been told by then.
+    #[derive(Clone, Default)]
+    struct Witness {
+        shared: Arc<Mutex<Option<Arc<Shared>>>>,
+        told_before: Arc<Mutex<Vec<Vec<u64>>>>,
+    }
+
+    impl Links for Witness {
+        fn send_all(&self, _: NodeId, frames: Vec<Bytes>) {
+            let shared = self.shared.lock().unwrap().clone().unwrap();
+            let mut inputs = Vec::new();
+            shared.consensus.take(&mut inputs, Duration::ZERO);
+            let durable = inputs.iter().filter_map(|input| match input {
+                Input::Persisted { number } => Some(*number),
+                _ => None,
+            });
+            let durable: Vec<u64> = durable.collect();
+            frames.iter().for_each(|_| self.told_before.lock().unwrap().push(durable.clone()));
+        }
+        fn set_peers(&self, _: &[(NodeId, Vec<String>)]) {}
+        fn link_state(&self, _: NodeId) -> Option<LinkState> {
+            None
+        }
+        fn send_snapshot(&self, _: NodeId, _: Box<dyn SnapshotSource>, _: SnapshotDone) {}
+    }
+
+    fn config() -> NodeConfig {
+        let member = Member {
+            id: NodeId(1),
+            name: "one".into(),
+            peer_addresses: vec!["h:1".into()],
+            client_urls: vec![],
+            role: MemberRole::Voter,
+            zookeeper: None,
+        };
+        NodeConfig {
+            name: "one".into(),
+            data_dir: "memory".into(),
+            client_urls: vec![],
+            bootstrap: Bootstrap::Found { cluster: ClusterId(1), node: NodeId(1), members: vec![member] },
+            heartbeat: Duration::from_millis(100),
+            election_timeout: Duration::from_secs(1),
+            request_timeout: Duration::from_secs(5),
+            limits: NodeLimits::default(),
+        }
+    }
+
+    /// A vote that was asked for can come back, and make this node the leader, before the next line of the worker runs.
+    /// If consensus did not know by then that what came before the request is durable, the engine stopped the node.
+    #[test]
+    fn consensus_knows_what_is_durable_before_what_depends_on_it_is_sent() {
+        let links = Witness::default();
+        let prepared = Prepared::open(&config(), MemoryDisk::new(), Draws { boot: 1, disk: 1 }).unwrap();
+        let mut worker = prepared.connect(links.clone(), Box::new(|_| {})).journal;
+        *links.shared.lock().unwrap() = Some(worker.shared.clone());
+        let promise = HardState { term: Term(7), vote: NodeId(1), ..worker.hard_state };
+        let request = (NodeId(2), Bytes::from_static(b"vote for me"));
+        worker.shared.journal.push(JournalTask::Persist(Ready {
+            number: 9,
+            hard_state: Some(promise),
+            must_sync: true,
+            send_after: vec![request],
+            ..Ready::default()
+        }));
+        worker.turn(Moment { steady: Duration::ZERO, wall: LogTime(1_000) });
+        assert_eq!(*links.told_before.lock().unwrap(), [vec![9]]);
+    }
+}

@@ -30,6 +30,15 @@ mod linearizable;
 mod lists;
 mod locks;
 mod members;
+mod native_answers;
+mod native_beliefs;
+mod native_meetings;
+mod native_notices;
+mod native_queues;
+mod native_replay;
+mod native_sessions;
+#[cfg(test)]
+mod native_tests;
 mod one_leader;
 mod prepared;
 mod read_rounds;
@@ -133,6 +142,12 @@ pub const CHECKERS: &[Checker] = &[
     Checker { invariants: "S4", name: "session_order", check: session_order::check },
     Checker { invariants: "S5", name: "watch_once", check: watch_once::check },
     Checker { invariants: "R2 R3 R4 R6 S4", name: "znode_writes", check: znode_writes::check },
+    Checker { invariants: "K1 K2 K5 E1", name: "native_queues", check: native_queues::check },
+    Checker { invariants: "K1 K2 E1 H9", name: "native_beliefs", check: native_beliefs::check },
+    Checker { invariants: "K5 E1 B1 P1", name: "native_notices", check: native_notices::check },
+    Checker { invariants: "B1 P1 U1", name: "native_meetings", check: native_meetings::check },
+    Checker { invariants: "S1 S2 S3 K3 L1 L2", name: "native_sessions", check: native_sessions::check },
+    Checker { invariants: "H25 K3 K4 B1 R3", name: "native_answers", check: native_answers::check },
     Checker { invariants: "liveness", name: "healed", check: healed::check },
 ];
 

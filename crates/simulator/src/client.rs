@@ -10,6 +10,7 @@
 //! What is asked when is the workloads' business, what the answers must be the checkers'.
 
 mod handling;
+mod native;
 mod recorder;
 mod watching;
 mod wire;
@@ -207,6 +208,13 @@ impl Client {
             self.0.node.set(self.random_of(&reachable));
         }
         self.0.node.get()
+    }
+
+    /// Goes to another node next time, mostly.
+    pub fn leave_node(&self) {
+        if self.chance(MOVE_AFTER_FAILURE_PERMILLE) {
+            self.0.node.set(None);
+        }
     }
 
     /// Any node that can be reached.

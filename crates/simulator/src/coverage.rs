@@ -139,6 +139,46 @@ paths! {
     ZNODE_WATCH_CAUGHT_UP = "path: watch fired for what its client missed", 50;
     /// A request about a znode was refused because it is too large.
     OVERSIZED_REFUSED = "path: oversized request of a znode refused", 20;
+    /// A client that waited in a native queue was let in.
+    NATIVE_HANDED_OVER = "path: native place granted to one who waited", 1_000;
+    /// A client left a native queue before its turn.
+    NATIVE_GAVE_UP = "path: native place given up before its turn", 150;
+    /// A client asked again under the same number, and was answered.
+    NATIVE_ASKED_AGAIN = "path: native request asked again", 1_000;
+    /// A client died with all it held.
+    NATIVE_CLIENT_DIED = "path: native client died", 1_000;
+    /// A client slept through the end of its session, and went on.
+    NATIVE_OVERSLEPT = "path: native client slept through the end of its session", 300;
+    /// An old token, or another's, was refused.
+    NATIVE_STALE_REFUSED = "path: native token refused", 150;
+    /// A fence refused an old token.
+    NATIVE_FENCED = "path: native fence refused an old token", 100;
+    /// A leader named its successor.
+    NATIVE_SUCCESSOR = "path: native leader named its successor", 100;
+    /// A client waited for the next phase of a phaser, and it came.
+    NATIVE_PHASE_AWAITED = "path: native phase awaited", 300;
+    /// A native session ran out.
+    NATIVE_SESSION_EXPIRED = "path: native session expired", 1_000;
+    /// The end of a session let somebody else in.
+    NATIVE_DEATH_LET_IN = "path: end of a native session let another in", 300;
+    /// One release let several in.
+    NATIVE_SEVERAL_LET_IN = "path: native release let several in", 30;
+    /// A barrier opened.
+    NATIVE_BARRIER_OPENED = "path: native barrier opened", 300;
+    /// A barrier broke.
+    NATIVE_BARRIER_BROKE = "path: native barrier broke", 50;
+    /// A latch opened.
+    NATIVE_LATCH_OPENED = "path: native latch opened", 300;
+    /// A latch broke.
+    NATIVE_LATCH_BROKE = "path: native latch broke", 10;
+    /// A phase of a phaser ended, with parties in more than one phaser of its tree.
+    NATIVE_TREE_ADVANCED = "path: native phase of several phasers ended", 100;
+    /// A tree of phasers broke.
+    NATIVE_PHASER_BROKE = "path: native phaser broke", 20;
+    /// Old versions may go because a reader went on or died.
+    NATIVE_VERSIONS_FREED = "path: native versions freed by their readers", 50;
+    /// A retired object may go because the last who kept it went.
+    NATIVE_HAZARD_CLEARED = "path: native hazard cleared later", 20;
     /// The members changed.
     MEMBERSHIP_CHANGED = "path: membership change", 200;
     /// A learner became a voter.

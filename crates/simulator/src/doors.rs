@@ -7,7 +7,8 @@
 //! - A call that came in through a door never goes on at a later life of the node.
 //!
 //! A node's ZooKeeper face lives behind the same doors; what it does beside its connections goes on in a room of its
-//! own, which stands still and ends with the node and never minds whether clients can reach it.
+//! own, which stands still and ends with the node and never minds whether clients can reach it. So does what tells a
+//! node of native primitives.
 //!
 //! Not here: what is asked (`client`), and who breaks doors when (the world).
 
@@ -111,6 +112,13 @@ struct Gate {
     blocked: bool,
     door: Rc<Door>,
     zookeeper: Option<Zookeeper>,
+    native: Option<Native>,
+}
+
+/// The place of what a node is told of native primitives, and where it listens.
+struct Native {
+    push: usize,
+    room: Rc<Door>,
 }
 
 struct Zookeeper {
@@ -134,7 +142,8 @@ impl Doors {
         self.close(node);
         let paused = Rc::new(Cell::new(false));
         let door = Door::new(node, coordinator.clone(), paused.clone());
-        self.0.borrow_mut().insert(node, Gate { coordinator, paused, blocked: false, door, zookeeper: None });
+        let gate = Gate { coordinator, paused, blocked: false, door, zookeeper: None, native: None };
+        self.0.borrow_mut().insert(node, gate);
     }
 
     /// A node that started serves ZooKeeper's clients, too. Gives where to do what that needs beside connections.
@@ -155,12 +164,32 @@ impl Doors {
         Some((gate.door.clone(), gate.zookeeper.as_ref()?.face.clone()))
     }
 
+    /// A node that started tells clients of native primitives what happens; `push` is where that is written down. Gives
+    /// where it listens.
+    #[must_use]
+    pub fn open_native(&self, node: NodeId, push: usize) -> Option<Rc<Door>> {
+        let mut gates = self.0.borrow_mut();
+        let gate = gates.get_mut(&node)?;
+        let room = Door::new(node, gate.coordinator.clone(), gate.paused.clone());
+        gate.native = Some(Native { push, room: room.clone() });
+        Some(room)
+    }
+
+    /// Where a node writes down what it is told of native primitives; `None`: it does not, or cannot be reached.
+    #[must_use]
+    pub fn native(&self, node: NodeId) -> Option<usize> {
+        let gates = self.0.borrow();
+        let gate = gates.get(&node).filter(|gate| !gate.blocked && !gate.paused.get())?;
+        gate.native.as_ref().map(|native| native.push)
+    }
+
     /// A node crashed or stopped: everything pending at it breaks.
     pub fn close(&self, node: NodeId) {
         let gate = self.0.borrow_mut().remove(&node);
         if let Some(gate) = gate {
             gate.door.break_down();
             gate.zookeeper.iter().for_each(|zookeeper| zookeeper.room.break_down());
+            gate.native.iter().for_each(|native| native.room.break_down());
         }
     }
 
@@ -175,12 +204,11 @@ impl Doors {
     pub fn resume(&self, node: NodeId) {
         let doors = self.0.borrow().get(&node).map(|gate| {
             gate.paused.set(false);
-            (gate.door.clone(), gate.zookeeper.as_ref().map(|zookeeper| zookeeper.room.clone()))
+            let zookeeper = gate.zookeeper.iter().map(|zookeeper| zookeeper.room.clone());
+            let native = gate.native.iter().map(|native| native.room.clone());
+            [gate.door.clone()].into_iter().chain(zookeeper).chain(native).collect::<Vec<_>>()
         });
-        if let Some((door, room)) = doors {
-            door.wake_all();
-            room.iter().for_each(|room| room.wake_all());
-        }
+        doors.into_iter().flatten().for_each(|door| door.wake_all());
     }
 
     /// Whether clients cannot reach a node, from now on: what is pending breaks, and nothing new comes in

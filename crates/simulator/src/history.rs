@@ -5,6 +5,7 @@
 //! Keys and values are text, and every value written in a run is written only once: a value found
 //! somewhere names the request that wrote it.
 
+mod native;
 mod znodes;
 
 use std::collections::BTreeMap;
@@ -12,6 +13,10 @@ use std::sync::Arc;
 
 use tidelock_model::{Auth, LogIndex, NodeId, Revision, Term};
 
+pub use native::{
+    NativeAsk, NativeBelief, NativeCall, NativeChange, NativePush, NativeRecord, NativeRevision, NativeTold,
+    NativeValue,
+};
 pub use znodes::{Greeted, Step, TreeChange, Znode, ZnodeLog};
 
 /// Virtual time since the run began, in microseconds.
@@ -36,6 +41,12 @@ pub struct History {
     pub watches: Vec<WatchLog>,
     /// Connections of ZooKeeper's clients, in the order of the attempts.
     pub znodes: Vec<ZnodeLog>,
+    /// What clients asked of native primitives, in the order of asking.
+    pub native: Vec<NativeCall>,
+    /// What nodes were told of native primitives.
+    pub native_pushes: Vec<NativePush>,
+    /// What clients believed to hold.
+    pub native_beliefs: Vec<NativeBelief>,
     /// What really changed in the store, revision by revision, as seen inside the nodes.
     pub ledger: Ledger,
     /// Other things seen inside the nodes, in order.
@@ -319,10 +330,12 @@ pub struct WatchEvent {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Ledger {
     /// The changes of each revision, in order; a key may change more than once. Empty for those that changed
-    /// nothing but the tree of znodes.
+    /// nothing but the tree of znodes or native records.
     pub changes: BTreeMap<i64, Vec<Change>>,
     /// The changes of the tree of znodes. What ends at once, leases and sessions, may change both.
     pub tree: BTreeMap<i64, Vec<TreeChange>>,
+    /// The changes of native records.
+    pub native: BTreeMap<i64, NativeRevision>,
 }
 
 /// One change to one key.

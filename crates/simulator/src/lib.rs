@@ -17,6 +17,7 @@ pub mod history;
 mod links;
 mod machine;
 pub mod minimise;
+mod native_push;
 pub mod network;
 pub mod plan;
 pub mod random;

@@ -5,12 +5,16 @@
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use tidelock_model::native_keys;
+use tidelock_model::native_records::{Place, Stored};
 use tidelock_model::{Auth, Event, LogIndex, Members, NodeId, Revision, Space, ZnodeEvent, znode_path};
 use tidelock_replica::Observer;
 use tidelock_state::{Effects, LeaseChange, State};
 
 use crate::client::Recorder;
-use crate::history::{Change, Kv, Observation, TreeChange, Znode};
+use crate::history::{
+    Change, Kv, NativeChange, NativeRecord, NativeRevision, NativeValue, Observation, TreeChange, Znode,
+};
 
 /// One entry, or one snapshot, as a node carried it out.
 pub(crate) struct Seen {
@@ -112,7 +116,7 @@ impl Scribe {
                 LeaseChange::Granted { .. } | LeaseChange::Renewed { .. } | LeaseChange::Ended { .. } => {}
             }
         }
-        self.write_changes(node, &events)
+        self.write_changes(node, index, &events)
     }
 
     /// Every entry is carried out for the first time by somebody, one after the other.
@@ -128,33 +132,44 @@ impl Scribe {
         }
     }
 
-    fn write_changes(&self, node: NodeId, events: &[Event]) -> Result<(), String> {
+    fn write_changes(&self, node: NodeId, index: LogIndex, events: &[Event]) -> Result<(), String> {
         let mut rest = events;
         while let Some(first) = rest.first() {
             let revision = first.record.meta().modified;
             let count = rest.iter().take_while(|event| event.record.meta().modified == revision).count();
             let (same, after) = rest.split_at(count);
-            let (tree, others): (Vec<&Event>, Vec<&Event>) = same.iter().partition(|event| is_of_the_tree(event));
-            let changes: Vec<Change> = others.into_iter().map(change).collect();
-            let tree: Vec<TreeChange> = tree.into_iter().map(tree_change).collect();
+            let is_other = |event: &&Event| !is_of_the_tree(event) && native_keys::parse_borrowed(&event.key).is_none();
+            let changes: Vec<Change> = same.iter().filter(is_other).map(change).collect();
+            let tree: Vec<TreeChange> = same.iter().filter(|event| is_of_the_tree(event)).map(tree_change).collect();
+            let native: Vec<NativeChange> = same.iter().filter_map(native_change).collect();
             let number = i64::try_from(revision.0).unwrap_or(i64::MAX);
+            // Counted only where it is needed: the order of everything else is as it was.
+            let seen = (!native.is_empty()).then(|| self.recorder.stamp());
             let differs = self.recorder.with(|history| {
                 let known_tree = history.ledger.tree.get(&number).map_or(&[][..], Vec::as_slice);
+                let known_native = history.ledger.native.get(&number).map_or(&[][..], |known| &known.changes);
                 match history.ledger.changes.get(&number) {
                     Some(known) if *known != changes => Some(format!("{known:?}")),
                     Some(_) if known_tree != tree => Some(format!("{known_tree:?}")),
+                    Some(_) if known_native != native => Some(format!("{known_native:?}")),
                     Some(_) => None,
                     None => {
                         history.ledger.changes.insert(number, changes.clone());
                         if !tree.is_empty() {
                             history.ledger.tree.insert(number, tree.clone());
                         }
+                        if let Some(seen) = seen {
+                            let changes = native.clone();
+                            history.ledger.native.insert(number, NativeRevision { index, seen, changes });
+                        }
                         None
                     }
                 }
             });
             if let Some(known) = differs {
-                return Err(format!("node {node} changed {changes:?} {tree:?} at revision {number}, others {known}"));
+                return Err(format!(
+                    "node {node} changed {changes:?} {tree:?} {native:?} at revision {number}, others {known}"
+                ));
             }
             rest = after;
         }
@@ -164,6 +179,23 @@ impl Scribe {
 
 fn is_of_the_tree(event: &Event) -> bool {
     event.key.space_byte() == Some(Space::Tree as u8)
+}
+
+/// What an event is to native primitives, if anything.
+pub(crate) fn native_change(event: &Event) -> Option<NativeChange> {
+    let (kind, name, slot) = native_keys::parse(&event.key)?;
+    let is_place = kind.is_queue() && matches!(slot, native_keys::Slot::Member { .. });
+    let (meta, value) = (event.record.meta(), event.record.value());
+    let became = (!event.record.is_tombstone()).then(|| NativeRecord {
+        session: meta.lease.0,
+        created: meta.created.0,
+        value: match (Place::read(value).filter(|_| is_place), Stored::read(value)) {
+            (Some(place), _) => NativeValue::Place(place),
+            (None, Some(stored)) if !value.is_empty() => NativeValue::Stored(stored),
+            _ => NativeValue::Nothing,
+        },
+    });
+    Some(NativeChange { kind, name, slot, became })
 }
 
 /// Bytes of a znode's value in front of its data: kind, two times, and a third if there is a time to live.

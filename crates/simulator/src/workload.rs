@@ -28,6 +28,7 @@ mod leases;
 mod lists;
 mod locks;
 mod members;
+mod native;
 mod registers;
 mod sessions;
 mod transactions;
@@ -75,6 +76,7 @@ pub const ALL: &[Workload] = &[
     Workload { name: "locks", clients_max: 6, start: locks::start },
     Workload { name: "auth", clients_max: 6, start: auth::start },
     Workload { name: "znodes", clients_max: 6, start: znodes::start },
+    Workload { name: "native", clients_max: 8, start: native::start },
 ];
 
 /// Shortest and longest time a client waits for an answer; some are more patient than the nodes are.

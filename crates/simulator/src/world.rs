@@ -28,6 +28,7 @@ use crate::doors::Doors;
 use crate::executor::{Clock, Executor};
 use crate::history::{Micros, Observation};
 use crate::machine::{Fate, Machine, Worker};
+use crate::native_push;
 use crate::network::{CutId, Delivery, Network};
 use crate::plan::{MILLISECOND, Plan, SECOND};
 use crate::random::Random;
@@ -304,10 +305,14 @@ impl World {
         self.recorder.observe(Observation::Started { node, boot });
         let Some(life) = self.machines.get(&node).and_then(|machine| machine.life.as_ref()) else { return };
         let coordinator = life.workers.coordinator.clone();
+        let listening = coordinator.clone();
         self.doors.open(node, coordinator.clone());
-        if self.has_znodes() {
+        if self.has("znodes") {
             let outside = SimulatedOutside::new(self.clock.clone(), self.plan.seed, boot);
             zookeeper::start(&self.doors, node, coordinator, outside, &self.executor.spawner());
+        }
+        if self.has("native") {
+            native_push::start(&self.doors, node, listening, &self.recorder, &self.executor.spawner());
         }
         for worker in Worker::ALL {
             self.wake(node, worker, 1);
@@ -315,9 +320,9 @@ impl World {
         self.look_after(node);
     }
 
-    /// Whether ZooKeeper's clients take part.
-    fn has_znodes(&self) -> bool {
-        self.plan.workloads.iter().any(|(name, _)| *name == "znodes")
+    /// Whether these clients take part.
+    fn has(&self, workload: &str) -> bool {
+        self.plan.workloads.iter().any(|(name, _)| *name == workload)
     }
 
     /// Has a worker take its turn after at most `wait`.

@@ -124,7 +124,9 @@ impl State {
             return Applied { origin, outcome: outcome.clone(), duplicate: false };
         }
         let native = RequestNumber::of(&command);
-        if let Some(outcome) = native.and_then(|request| self.first_native_answer(request)) {
+        if let Some(outcome) = native.and_then(|request| self.first_native_answer(request))
+            && !tidelock_model::planted!(NativeRetryDoneTwice)
+        {
             return Applied { origin, outcome, duplicate: false };
         }
         let result = self.apply_command(term, command, effects);
@@ -257,6 +259,7 @@ impl State {
         {
             keys.remove(place);
         }
+        self.plant_in_native_ends(&mut keys);
         let mut revising = Revising::new(self, &mut effects.events);
         let mut gone = Vec::with_capacity(keys.len());
         for key in &keys {
@@ -270,7 +273,9 @@ impl State {
         self.settle_native_after(&mut revising, &gone);
         revising.finish(self);
         for id in ids {
-            self.sessions.end(*id, &mut self.live_sum);
+            if !tidelock_model::planted!(ClosedNativeSessionAnswers) {
+                self.sessions.end(*id, &mut self.live_sum);
+            }
             if let Some(lease) = self.leases.end(*id) {
                 self.live_sum.subtract_lease(*id, lease);
                 effects.leases.push(LeaseChange::Ended { id: *id });

@@ -146,6 +146,7 @@ fn of_place(kind: Kind, name: Name, number: u64, record: &Record) -> Option<Nati
     let (token, moved_from) = (place.token, place.moved_from);
     // A grant is what its token names: the revision of this very change.
     match place.is_granted() {
+        true if moved_from != 0 && crate::planted!(SuccessorNeverTold) => None,
         true if token == record.meta().modified.0 => {
             Some(NativeNotice::Granted { kind, name, place: number, moved_from, session, token })
         }

@@ -58,8 +58,11 @@ fn check_last_reached(prepared: &Prepared<'_>, acknowledged: i64, findings: &mut
 
 fn check_nothing_is_invented(prepared: &Prepared<'_>, findings: &mut Findings) {
     for (revision, changes) in &prepared.history.ledger.changes {
-        let is_of_the_tree = changes.is_empty() && prepared.history.ledger.tree.contains_key(revision);
-        if is_of_the_tree || prepared.claims.of(*revision).is_some() {
+        // What is done to the tree and to native records is judged elsewhere.
+        let ledger = &prepared.history.ledger;
+        let is_elsewhere = ledger.tree.contains_key(revision) || ledger.native.contains_key(revision);
+        let is_judged_there = changes.is_empty() && is_elsewhere;
+        if is_judged_there || prepared.claims.of(*revision).is_some() {
             continue;
         }
         let value = changes.iter().find_map(|change| change.became.as_ref()).map(|kv| kv.value.as_str());

@@ -3,6 +3,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use tidelock_model::LeaseId;
+use tidelock_model::native_keys::is_session;
+
 use crate::history::{Answer, Content, History, Micros, Observation, Operation, Request, Stamp, Told, TreeChange};
 
 /// Microseconds in a second.
@@ -20,8 +23,8 @@ pub(crate) struct Lease<'a> {
     pub(crate) revokes: Vec<&'a Operation>,
 }
 
-/// Every lease of etcd's clients by its id. Those of ZooKeeper's sessions are renewed in another way; see
-/// `session_kept`.
+/// Every lease of etcd's clients by its id. Those of ZooKeeper's sessions and of native ones are renewed in other ways;
+/// see `session_kept` and `native_sessions`.
 pub(crate) fn leases(history: &History) -> BTreeMap<i64, Lease<'_>> {
     let mut leases: BTreeMap<i64, Lease<'_>> = BTreeMap::new();
     for operation in &history.operations {
@@ -36,7 +39,7 @@ pub(crate) fn leases(history: &History) -> BTreeMap<i64, Lease<'_>> {
     for (stamp, observation) in &history.observations {
         match observation {
             Observation::LeaseGranted { lease, .. } | Observation::LeaseEnded { lease, .. }
-                if sessions.contains(lease) => {}
+                if sessions.contains(lease) || is_session(LeaseId(*lease)) => {}
             Observation::LeaseGranted { lease, ttl_s } => {
                 leases.entry(*lease).or_default().granted.get_or_insert((*stamp, *ttl_s));
             }

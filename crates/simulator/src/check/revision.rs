@@ -29,7 +29,8 @@ fn check_ledger(prepared: &Prepared<'_>, findings: &mut Findings) {
         if *revision != next {
             findings.add("R1", format_args!("the ledger goes from revision {} to {revision}", next - 1));
         }
-        if changes.is_empty() && !prepared.history.ledger.tree.contains_key(revision) {
+        let ledger = &prepared.history.ledger;
+        if changes.is_empty() && !ledger.tree.contains_key(revision) && !ledger.native.contains_key(revision) {
             findings.add("R1", format_args!("revision {revision} changed nothing"));
         }
         next = revision + 1;

@@ -7,7 +7,8 @@ use tidelock_model::NodeId;
 
 use crate::executor::Clock;
 use crate::history::{
-    Asker, Greeted, History, Notice, Observation, Operation, Request, Stamp, Step, Told, WatchLog, ZnodeLog,
+    Asker, Greeted, History, NativeAsk, NativeCall, NativeTold, Notice, Observation, Operation, Request, Stamp, Step,
+    Told, WatchLog, ZnodeLog,
 };
 
 /// The history being written. Clones write the same one.
@@ -122,6 +123,24 @@ impl Recorder {
         let stamp = self.stamp();
         self.with(|history| {
             history.znodes[place].closed.get_or_insert(stamp);
+        });
+    }
+
+    /// A client asks something of native primitives. Gives the place of the answer.
+    pub(crate) fn native_called(&self, client: u32, node: NodeId, ask: NativeAsk) -> usize {
+        let (called, told) = (self.stamp(), NativeTold::Unknown("not answered yet".to_owned()));
+        self.with(|history| {
+            history.native.push(NativeCall { client, node, called, returned: None, ask, told });
+            history.native.len() - 1
+        })
+    }
+
+    /// It was told.
+    pub(crate) fn native_returned(&self, place: usize, told: NativeTold) {
+        let returned = Some(self.stamp());
+        self.with(|history| {
+            let call = &mut history.native[place];
+            (call.returned, call.told) = (returned, told);
         });
     }
 

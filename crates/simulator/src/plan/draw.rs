@@ -44,6 +44,7 @@ pub const WORKLOADS: &[(&str, u64, u64, u64)] = &[
     ("locks", 200, 3, 5),
     ("auth", 200, 3, 6),
     ("znodes", 250, 2, 5),
+    ("native", 400, 3, 6),
 ];
 
 /// The names of what a network does to frames, as they are counted.

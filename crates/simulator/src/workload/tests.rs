@@ -5,7 +5,9 @@ use tidelock_model::MemberRole;
 use super::{ALL, MemberOrders, Order, Setup, number_of};
 use crate::client::test_double::Stage;
 use crate::coverage;
-use crate::history::{Answer, Content, History, Kv, Micros, Notice, Op, Operation, Request, Told};
+use crate::history::{
+    Answer, Content, History, Kv, Micros, NativeCall, NativeTold, Notice, Op, Operation, Request, Told,
+};
 use crate::random::Random;
 
 /// Time that the faultless runs here are given.
@@ -93,6 +95,11 @@ fn every_workload_works_at_a_sane_rate() {
         let answered = history.operations.iter().filter(mine).filter(|operation| succeeded(operation)).count();
         match workload.name {
             "watches" => assert!(history.watches.len() > 4, "{} watches", history.watches.len()),
+            "native" => {
+                let answered = |call: &&NativeCall| matches!(call.told, NativeTold::Decided { result: Ok(_), .. });
+                let (asked, answered) = (history.native.len(), history.native.iter().filter(answered).count());
+                assert!(answered > 60 && asked < 2 * 12 * (RUN / 1_000_000) as usize, "{answered} of {asked}");
+            }
             // These ask in other ways, the last one of a face that is not there in these runs.
             "members" | "znodes" => assert_eq!(asked, 0),
             name => {

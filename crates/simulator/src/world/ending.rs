@@ -1,11 +1,14 @@
 //! The end of a run: everything is healed, the cluster must come to itself within a bound, and what happened
 //! is judged.
 
+mod native;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
 use tidelock_face_zookeeper::wire as znodes;
-use tidelock_model::NodeId;
+use tidelock_model::native_keys::is_session;
+use tidelock_model::{LeaseId, NodeId};
 
 use super::{Event, World};
 use crate::check::{self, Violation, healed, session_ids};
@@ -174,11 +177,13 @@ impl World {
         for (_, observation) in &history.observations {
             if let Observation::LeaseEnded { lease, .. } = observation
                 && !sessions.contains(lease)
+                && !is_session(LeaseId(*lease))
             {
                 self.coverage.add(coverage::LEASE_EXPIRED, u64::from(!revoked.contains(lease)));
             }
         }
         self.count_znodes(history);
+        native::count(&self.coverage, history);
     }
 
     fn count_znodes(&self, history: &History) {
@@ -216,6 +221,13 @@ impl World {
             let _ = write!(text, "{:?} {:?} {:?}", operation.called, operation.returned, operation.result);
             self.trace.event(operation.called.at, Some(operation.node), "asked", text.as_bytes(), || {
                 format!("client {}: {:?} -> {:?}", operation.client, operation.request, operation.result)
+            });
+        }
+        for call in &history.native {
+            text.clear();
+            let _ = write!(text, "{:?} {:?} {:?}", call.called, call.returned, call.told);
+            self.trace.event(call.called.at, Some(call.node), "native", text.as_bytes(), || {
+                format!("client {}: {:?} -> {:?}", call.client, call.ask, call.told)
             });
         }
         for log in &history.znodes {

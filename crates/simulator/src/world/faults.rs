@@ -230,7 +230,7 @@ impl World {
 
     /// Whether a node stands still matters to the checks of sessions alone.
     fn note_standing(&mut self, observation: Observation) {
-        if self.has_znodes() {
+        if self.has("znodes") {
             self.recorder.observe(observation);
         }
     }

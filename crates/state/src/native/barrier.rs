@@ -67,7 +67,8 @@ impl State {
         self.check_member(session, Kind::Barrier, name)?;
         // No more than parties, which is a small number.
         let arrived = self.member_count(Kind::Barrier, name) as u32 + 1;
-        let missing = barrier.expected.saturating_sub(arrived);
+        let early = tidelock_model::planted!(BarrierOpensOneEarly) && parties > 2;
+        let missing = barrier.expected.saturating_sub(arrived + u32::from(early));
         if missing == 0 && !double {
             self.end_barrier(at, name, barrier, Gate::Open);
             return Ok(NativeAnswer::Entered { place: 0, generation, missing });

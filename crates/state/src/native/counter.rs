@@ -30,6 +30,7 @@ impl State {
         if before != after || self.keyspace.get(&key).is_none() {
             self.put_stored(at, key, &Stored::Counter { value: after });
         }
+        let before = if tidelock_model::planted!(BlocksOverlap) { before - 1 } else { before };
         NativeAnswer::Counter { before, after }
     }
 
@@ -82,7 +83,11 @@ impl State {
         if token > self.revision.0 || token == 0 {
             return Err(NativeError::ForgedToken { token });
         }
-        if token < highest { Err(NativeError::Fenced { token, highest }) } else { Ok(()) }
+        if token < highest && !tidelock_model::planted!(FenceAdmitsOldTokens) {
+            Err(NativeError::Fenced { token, highest })
+        } else {
+            Ok(())
+        }
     }
 
     /// Remembers a token that was let through. The same once more changes nothing.

@@ -172,7 +172,7 @@ impl State {
         let tally = PhaserTally { arrived: before.arrived + count, ..before };
         debug_assert!(tally.arrived <= tally.registered, "nobody arrives twice in a phase (P1)");
         self.put_phaser_tally(at, name, tally);
-        if tally.is_complete() {
+        if tally.is_complete() || (tidelock_model::planted!(PhaseEndsWithOneChild) && storey > 0) {
             self.count_arrivals(at, line, storey + 1, 1);
         }
     }

@@ -114,7 +114,11 @@ impl State {
             let nobody_waits = last.is_none_or(|last| last.number <= head.granted_to);
             return nobody_waits && fits(&head, weight);
         }
-        last.is_none_or(|last| last.place.is_granted() && last.place.mode == Mode::Shared && mode == Mode::Shared)
+        if tidelock_model::planted!(NewcomerOvertakesWriter) && mode == Mode::Shared {
+            return self.places(kind, name).next().is_none_or(|first| first.place.mode == Mode::Shared);
+        }
+        let shares = mode == Mode::Shared || tidelock_model::planted!(WriterJoinsReaders);
+        last.is_none_or(|last| last.place.is_granted() && last.place.mode == Mode::Shared && shares)
     }
 
     fn first_token(&self, kind: Kind, name: &Name) -> u64 {
@@ -141,6 +145,11 @@ impl State {
     fn held(&self, session: LeaseId, kind: Kind, name: &Name, token: u64) -> Result<Queued, NativeError> {
         if !kind.is_queue() {
             return Err(NativeError::WrongKind);
+        }
+        if tidelock_model::planted!(ReleaseByAnybody)
+            && let Some(held) = self.places(kind, name).find(|any| any.place.token == token && token != 0)
+        {
+            return Ok(held);
         }
         let held = self.own_places(session, kind, name).find(|own| own.place.token == token && token != 0);
         if let Some(held) = held {
@@ -177,7 +186,9 @@ impl State {
         let next = self.own_places(successor, Kind::Election, name).find(|next| !next.place.is_granted());
         let next = next.ok_or(NativeError::NoSuccessor)?;
         self.delete_key(at, &next.key);
-        let place = Place { token: at.revision().0, moved_from: next.number, ..next.place };
+        let kept = tidelock_model::planted!(SuccessorKeepsTheEpoch);
+        let token = if kept { leader.place.token } else { at.revision().0 };
+        let place = Place { token, moved_from: next.number, ..next.place };
         self.put_owned(at, leader.key, place.write(), successor);
         Ok(NativeAnswer::Left { token })
     }
@@ -227,7 +238,9 @@ impl State {
         if ttl_ms != 0 {
             check_ttl(ttl_ms)?;
         }
-        self.held(session, kind, name, token)?;
+        if !tidelock_model::planted!(RenewalUnfenced) {
+            self.held(session, kind, name, token)?;
+        }
         let before = self.lease(session).ok_or(NativeError::UnknownSession)?.ttl_s;
         self.renew_lease_for(session, if ttl_ms == 0 { before } else { ttl_s(ttl_ms) }, effects);
         Ok(NativeAnswer::Done)
@@ -281,6 +294,10 @@ impl State {
     pub(super) fn settle_queue(&mut self, at: &mut Revising<'_>, kind: Kind, name: &Name, gone: &[Queued]) {
         let grants = self.grantable_after(at, kind, name, gone);
         self.grant_in_turn(at, kind, name, grants);
+        if tidelock_model::planted!(ReleaseWakesEverybody) {
+            let waiting: Vec<Queued> = self.places(kind, name).filter(|place| !place.place.is_granted()).collect();
+            waiting.into_iter().for_each(|one| self.put_owned(at, one.key, one.place.write(), one.session));
+        }
     }
 
     /// Who may be let in once these places are gone; what a semaphore has left is noted on the way.
@@ -315,6 +332,13 @@ impl State {
             Some(_) => return Vec::new(),
         };
         let range = super::from(&keys::members(kind, name), bound.clone());
+        if tidelock_model::planted!(LastComeFirstServed) && before.is_none() {
+            return self
+                .last_before(kind, name, &range.end)
+                .into_iter()
+                .filter(|one| !one.place.is_granted())
+                .collect();
+        }
         let waiting = self.keyspace.live_from(&range.start).take_while(|item| item.key < range.end);
         let mut grants: Vec<Queued> = Vec::new();
         for next in waiting.filter_map(Queued::read) {
@@ -362,7 +386,7 @@ impl State {
 
     /// Lets one in that may be.
     pub(super) fn grant(&mut self, at: &mut Revising<'_>, kind: Kind, name: &Name, grant: Queued) {
-        let token = at.revision().0;
+        let token = if tidelock_model::planted!(TokenOfThePlace) { grant.number } else { at.revision().0 };
         let before = self.last_before(kind, name, &grant.key);
         debug_assert!(!grant.place.is_granted(), "a place is granted once (K2)");
         debug_assert!(before.is_none_or(|before| (1..token).contains(&before.place.token)), "in order (K1, K5)");
@@ -376,6 +400,7 @@ impl State {
 
 /// Whether a weight can be had. Who asked for more than there is by now gets all there is, once nobody else has any.
 fn fits(head: &Semaphore, weight: u32) -> bool {
+    let weight = if tidelock_model::planted!(PermitsOverbooked) { 1 } else { weight };
     head.used + u64::from(weight.min(head.permits)) <= u64::from(head.permits)
 }
 

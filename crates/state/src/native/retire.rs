@@ -58,7 +58,8 @@ impl State {
             self.raise_fence(at, &keys::head(Kind::Fence, &fencing.fence), fencing.token);
         }
         let version = at.revision().0;
-        let oldest = self.oldest_read(name).unwrap_or(version);
+        let overlooked = tidelock_model::planted!(ReadersOverlooked);
+        let oldest = self.oldest_read(name).filter(|_| !overlooked).unwrap_or(version);
         self.put_stored(at, keys::tally(Kind::Rcu, name), &Stored::RcuData(data));
         self.put_stored(at, keys::head(Kind::Rcu, name), &Stored::Rcu { version, oldest });
         Ok(NativeAnswer::Version { reader: 0, version, oldest })
@@ -130,7 +131,7 @@ impl State {
             return Ok(NativeAnswer::Retired { epoch, clear: false });
         }
         let epoch = at.revision().0;
-        let clear = self.member_count(Kind::Hazard, name) == 0;
+        let clear = self.member_count(Kind::Hazard, name) == 0 || tidelock_model::planted!(RetiredWhileKept);
         self.put_stored(at, keys::head(Kind::Hazard, name), &Stored::Hazard { epoch, retiring: !clear });
         Ok(NativeAnswer::Retired { epoch, clear })
     }

@@ -7,13 +7,26 @@ use std::collections::BTreeMap;
 
 use tidelock_model::native_keys::{self as keys, Slot};
 use tidelock_model::native_records::{Place, Stored};
-use tidelock_model::{KeyValue, Kind, Name};
+use tidelock_model::{Key, KeyValue, Kind, Name};
 
 use super::queue::Queued;
 use crate::State;
 use crate::change::Revising;
 
 impl State {
+    /// Where two bugs of the zoo live: what sessions that end leave behind.
+    pub(crate) fn plant_in_native_ends(&self, keys: &mut Vec<Key>) {
+        let place = |key: &Key| self.keyspace.get(key).and_then(Queued::read).map(|queued| queued.place);
+        if tidelock_model::planted!(DeadWaiterStays) {
+            keys.retain(|key| place(key).is_none_or(|place| place.is_granted()));
+        }
+        if tidelock_model::planted!(SessionEndLeavesAHolding)
+            && let Some(left) = keys.iter().rposition(|key| keys::parse_borrowed(key).is_some())
+        {
+            keys.remove(left);
+        }
+    }
+
     /// After leases ended: `gone` is all they owned, deleted already. Other keys are none of its business.
     pub(crate) fn settle_native_after(&mut self, at: &mut Revising<'_>, gone: &[KeyValue]) {
         let mut by_name: BTreeMap<(Kind, Name), Vec<&KeyValue>> = BTreeMap::new();
@@ -53,7 +66,7 @@ impl State {
             self.settle_members(at, kind, name, &[gone]);
             return 0;
         }
-        if let Some(place) = Queued::read(gone) {
+        if let Some(place) = Queued::read(gone).filter(|_| !tidelock_model::planted!(GivingUpWakesNobody)) {
             self.settle_queue(at, kind, name, &[place]);
         }
         Place::of(&gone.record).map_or(0, |(place, _)| place.token)

@@ -1,0 +1,118 @@
+//! A client of native primitives: asks a node's coordinator as the native face does, one attempt at a time, and has
+//! every attempt written down. What it is told of grants and the like comes from what the node's own subscription was
+//! told (`native_push`).
+
+use std::sync::Arc;
+
+use tidelock_coordinator::{Consistency, Coordinator, ProposeError, Role};
+use tidelock_model::{
+    Answer, Caller, Command, Kind, LeaseId, Name, NativeAnswer, NativeCommand, NativeFound, NativeNotice, NativeQuery,
+    NodeId, ObjectFound, Outcome, Query, QueryAnswer, Refusal, RequestId,
+};
+
+use super::{BROKE, Client, TOO_LATE, UNREACHABLE};
+use crate::doors::within;
+use crate::history::{History, NativeAsk, NativeTold};
+
+/// Members that are looked at.
+const LOOKED_AT: u32 = 100;
+
+impl Client {
+    /// One attempt at a request, at one node.
+    pub async fn native_at(&self, node: NodeId, ask: NativeAsk) -> NativeTold {
+        let around = &self.0.around;
+        let place = around.recorder.native_called(self.0.id, node, ask.clone());
+        let told = match around.doors.door(node) {
+            None => Some(NativeTold::Refused(UNREACHABLE.to_owned())),
+            Some(door) => {
+                let asked = async {
+                    self.travel().await;
+                    let told = within(&door, handle(door.coordinator(), ask)).await;
+                    self.travel().await;
+                    told.ok().filter(|_| !door.is_broken()).unwrap_or(NativeTold::Unknown(BROKE.to_owned()))
+                };
+                around.clock.within(self.0.timeout, asked).await
+            }
+        };
+        let told = told.unwrap_or_else(|| NativeTold::Unknown(TOO_LATE.to_owned()));
+        if let NativeTold::Decided { revision, .. } = &told {
+            around.saw_revision(i64::try_from(*revision).unwrap_or(i64::MAX));
+        }
+        around.recorder.native_returned(place, told.clone());
+        told
+    }
+
+    /// What a node says about a name, linearizably, and at which revision.
+    pub async fn native_look(&self, node: NodeId, kind: Kind, name: &Name) -> Option<(u64, ObjectFound)> {
+        let query = NativeQuery::Describe { kind, name: name.clone(), skip: 0, limit: LOOKED_AT };
+        let call = |coordinator: Arc<dyn Coordinator>| async move {
+            coordinator.read(Caller::Internal, Query::Native(query), Consistency::Linearizable).await
+        };
+        match self.call_at(node, call).await?.ok()? {
+            QueryAnswer::Native { revision, found: NativeFound::Object(found) } => Some((revision.0, found)),
+            _ => None,
+        }
+    }
+
+    /// Where a node writes down what it is told; `None`: it cannot be heard from.
+    #[must_use]
+    pub fn native_push(&self, node: NodeId) -> Option<usize> {
+        let push = self.0.around.doors.native(node)?;
+        let is_open = |history: &mut History| history.native_pushes.get(push).is_some_and(|push| push.opened.is_some());
+        self.0.around.recorder.with(is_open).then_some(push)
+    }
+
+    /// What was told there after so many notices, with their revisions.
+    #[must_use]
+    pub fn native_heard(&self, push: usize, after: usize) -> Vec<(u64, NativeNotice)> {
+        self.0.around.recorder.with(|history| {
+            let notices = history.native_pushes.get(push).and_then(|push| push.notices.get(after..));
+            notices.unwrap_or_default().iter().map(|(_, revision, notice)| (*revision, notice.clone())).collect()
+        })
+    }
+}
+
+/// What a node does with a request.
+async fn handle(coordinator: Arc<dyn Coordinator>, ask: NativeAsk) -> NativeTold {
+    if coordinator.status().role == Role::Learner {
+        return NativeTold::Refused("a learner does not serve".to_owned());
+    }
+    match ask {
+        NativeAsk::KeepAlive(session) => keep_alive(&*coordinator, session).await,
+        NativeAsk::Command(command, client) => {
+            // Only an opening is named by the client: all else has a session and a number.
+            let is_open = matches!(command, NativeCommand::Open { .. });
+            let request = is_open.then_some(RequestId { client, number: 0 });
+            let proposed = coordinator.propose(Caller::Internal, Command::Native(command), request).await;
+            proposed.map_or_else(not_proposed, decided)
+        }
+    }
+}
+
+async fn keep_alive(coordinator: &dyn Coordinator, session: LeaseId) -> NativeTold {
+    match coordinator.keep_alive(Caller::Internal, session).await {
+        Ok(info) => NativeTold::KeptAlive(info.is_some()),
+        // A renewal that was under way may have been done.
+        Err(error) => NativeTold::Unknown(error.to_string()),
+    }
+}
+
+fn decided(outcome: Outcome) -> NativeTold {
+    let Outcome { revision, index, result } = outcome;
+    let result: Result<NativeAnswer, _> = match result {
+        Ok(Answer::Native(answer)) => Ok(answer),
+        Err(Refusal::Native(error)) => Err(error),
+        Ok(other) => return NativeTold::Unknown(format!("answered {other:?}")),
+        Err(Refusal::CARRIED_OUT_ALREADY) => return NativeTold::Unknown("carried out already".to_owned()),
+        // Alarms and the like: it was not looked at.
+        Err(refusal) => return NativeTold::Refused(refusal.to_string()),
+    };
+    NativeTold::Decided { revision: revision.0, index, result }
+}
+
+fn not_proposed(error: ProposeError) -> NativeTold {
+    let unknown =
+        matches!(error, ProposeError::OutcomeUnknown { .. } | ProposeError::Interrupted | ProposeError::Stopping);
+    let text = error.to_string();
+    if unknown { NativeTold::Unknown(text) } else { NativeTold::Refused(text) }
+}

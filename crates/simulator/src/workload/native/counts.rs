@@ -1,0 +1,159 @@
+//! Counters, fences, versions and hazards.
+
+use bytes::Bytes;
+use tidelock_model::native_records::Stored;
+use tidelock_model::{Data, Fencing, Kind, Name, NativeAnswer, NativeError, NativeNotice, NativeOp, ObjectFound};
+
+use super::session::{Decided, Session};
+use super::{Memory, name};
+use crate::coverage;
+use crate::history::Micros;
+
+/// Different counters for blocks of numbers.
+const COUNTERS: u64 = 2;
+/// Longest time a client reads or waits.
+const WHILE: (Micros, Micros) = (20_000, 1_500_000);
+
+/// A number that no other addition of the run has, so that an addition is known by what it adds.
+fn unique_delta(session: &Session<'_>, memory: &mut Memory) -> i64 {
+    memory.deltas += 1;
+    i64::from(session.client().id()) * 1_000_000 + i64::try_from(memory.deltas).unwrap_or(0)
+}
+
+/// Something small, to see whether the session is still there.
+pub(super) async fn touch(session: &mut Session<'_>) {
+    let (name, fencing) = (name("touched"), None);
+    session.ask(NativeOp::CompareAndSet { name, expected: 0, value: 0, fencing }).await;
+}
+
+/// Adds to what the holder of a lock counts, under its token.
+pub(super) async fn fenced_add(session: &mut Session<'_>, memory: &mut Memory, fencing: Option<Fencing>) {
+    let delta = unique_delta(session, memory);
+    let told = session.ask(NativeOp::Add { name: name("guarded"), delta, fencing }).await;
+    if let Some(Err(NativeError::Fenced { .. })) = told {
+        session.client().around().coverage.hit(coverage::NATIVE_FENCED);
+    }
+}
+
+pub(super) async fn count(session: &mut Session<'_>, memory: &mut Memory) {
+    let client = session.client();
+    let old = memory.old_tokens.iter().find(|(kind, ..)| *kind == Kind::Lock).cloned();
+    match (client.below(4), old) {
+        (0, Some((_, fence, token))) => fenced_add(session, memory, Some(Fencing { fence, token })).await,
+        (1, Some((_, fence, token))) => {
+            if let Some(Err(NativeError::Fenced { .. })) = session.ask(NativeOp::Admit(Fencing { fence, token })).await
+            {
+                client.around().coverage.hit(coverage::NATIVE_FENCED);
+            }
+        }
+        (2, _) => compare_and_set(session).await,
+        _ => {
+            let name = name(&format!("block-{}", client.below(COUNTERS)));
+            let delta = unique_delta(session, memory);
+            session.ask(NativeOp::Add { name, delta, fencing: None }).await;
+        }
+    }
+}
+
+/// Counts up by comparing: what is expected is found by trying.
+async fn compare_and_set(session: &mut Session<'_>) {
+    let (name, mut expected) = (name("compared"), 0);
+    for _ in 0..3 {
+        let value = expected + 1;
+        match session.ask(NativeOp::CompareAndSet { name: name.clone(), expected, value, fencing: None }).await {
+            Some(Err(NativeError::Mismatch { actual })) => expected = actual,
+            _ => return,
+        }
+    }
+}
+
+pub(super) async fn versions(session: &mut Session<'_>) {
+    let client = session.client();
+    let name = name("versions");
+    if client.chance(300) {
+        let told = publish(session, &name).await;
+        let Some(Ok(NativeAnswer::Version { version, .. })) = told else { return };
+        let found = |found: &ObjectFound| match found.head {
+            Some(Stored::Rcu { oldest, .. }) => (oldest >= version).then_some(()),
+            _ => Some(()),
+        };
+        let heard = |notice: &NativeNotice| match notice {
+            NativeNotice::Rcu { name: of, oldest, .. } if *of == name => (*oldest >= version).then_some(()),
+            _ => None,
+        };
+        let patience = client.between(WHILE.0, WHILE.1);
+        session.wait_for(patience, (Kind::Rcu, &name), found, heard).await;
+        return;
+    }
+    let told = session.ask(NativeOp::StartReading { name: name.clone() }).await;
+    if matches!(told, Some(Err(NativeError::NotFound))) {
+        publish(session, &name).await;
+    }
+    let Some(Ok(NativeAnswer::Version { reader, .. })) = told else { return };
+    let mut reported = 0;
+    for _ in 0..client.between(1, 2) {
+        let time = client.between(WHILE.0, WHILE.1);
+        session.dwell(time).await;
+        if session.is_over() {
+            return;
+        }
+        if client.chance(400) {
+            publish(session, &name).await;
+        }
+        let Some((_, found)) = look(session, Kind::Rcu, &name).await else { return };
+        let Some(Stored::Rcu { version, .. }) = found.head else { return };
+        reported = version.max(reported);
+        session.ask(NativeOp::Report { name: name.clone(), reader, version: reported }).await;
+    }
+    if client.chance(150) {
+        return session.die();
+    }
+    if !session.is_over() {
+        session.ask(NativeOp::GiveUp { kind: Kind::Rcu, name, place: reader }).await;
+    }
+}
+
+async fn publish(session: &mut Session<'_>, name: &Name) -> Decided {
+    let data = Data::new(Bytes::from(session.client().unique())).unwrap_or_default();
+    session.ask(NativeOp::Publish { name: name.clone(), data, fencing: None }).await
+}
+
+pub(super) async fn hazard(session: &mut Session<'_>) {
+    let client = session.client();
+    let name = name("hazard");
+    if client.chance(300) {
+        let told = session.ask(NativeOp::Retire { name: name.clone() }).await;
+        let Some(Ok(NativeAnswer::Retired { epoch, clear: false })) = told else { return };
+        let found = |found: &ObjectFound| match found.head {
+            Some(Stored::Hazard { epoch: now, retiring }) => (now > epoch || !retiring).then_some(()),
+            _ => Some(()),
+        };
+        let heard = |notice: &NativeNotice| match notice {
+            NativeNotice::Hazard { name: of, epoch: now, clear } if *of == name => {
+                (*now > epoch || *clear).then_some(())
+            }
+            _ => None,
+        };
+        let patience = client.between(WHILE.0, WHILE.1);
+        session.wait_for(patience, (Kind::Hazard, &name), found, heard).await;
+        return;
+    }
+    let told = session.ask(NativeOp::Protect { name: name.clone() }).await;
+    let Some(Ok(NativeAnswer::Protected { place, .. })) = told else { return };
+    if client.chance(400) {
+        session.ask(NativeOp::Retire { name: name.clone() }).await;
+    }
+    let time = client.between(WHILE.0, WHILE.1);
+    session.dwell(time).await;
+    if client.chance(150) {
+        return session.die();
+    }
+    if !session.is_over() {
+        session.ask(NativeOp::GiveUp { kind: Kind::Hazard, name, place }).await;
+    }
+}
+
+async fn look(session: &Session<'_>, kind: Kind, name: &Name) -> Option<(u64, ObjectFound)> {
+    let client = session.client();
+    client.native_look(client.choose_node()?, kind, name).await
+}
