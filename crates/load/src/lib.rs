@@ -32,5 +32,5 @@ pub use timeline::Timeline;
 pub use values::{KEY_BYTES, Values, key};
 pub use workload::{
     FanOut, FannedOut, Fill, Kind, LeaseGrants, LeasePuts, Locked, Renewed, Watchers, Workload, ZnodeFill,
-    lock_by_recipe, lock_by_rpc, renew,
+    lock_by_recipe, lock_by_rpc, lock_natively, renew,
 };

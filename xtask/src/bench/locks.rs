@@ -1,9 +1,11 @@
-//! The suite `locks`: locks taken and given back, one each or one for all, through etcd's Lock service and through
-//! ZooKeeper's recipe.
+//! The suite `locks`: locks taken and given back, one for all or one each.
+//!
+//! First each system in its own way: the native API, etcd's Lock service, ZooKeeper's recipe. Then ours in theirs, for who
+//! comes with their clients.
 
 use std::time::{Duration, UNIX_EPOCH};
 
-use tidelock_load::{Protocol, lock_by_recipe, lock_by_rpc, spread};
+use tidelock_load::{Protocol, lock_by_recipe, lock_by_rpc, lock_natively, spread};
 
 use super::figures::{Figures, Unit};
 use super::points::using;
@@ -14,45 +16,97 @@ use crate::servers::{Cluster, Kind};
 
 /// Workers that hand one lock on; 1 is a lock without contention.
 const WAITERS: [usize; 5] = [1, 16, 64, 100, 1000];
-/// Connections of the Lock service, which many workers share.
-const RPC_CONNECTIONS_MAX: usize = 16;
+/// Workers on our own line: it must stay quick where the others are not asked any more.
+const WAITERS_OF_OURS: usize = 10_000;
+/// Workers with a lock each.
+const LOCK_EACH: [usize; 2] = [64, 1000];
+/// Connections that many workers share.
+const CONNECTIONS_MAX: usize = 16;
 /// Sessions of the recipe: ZooKeeper takes 60 from one address by default, and ours does.
 const SESSIONS_MAX: usize = 50;
+
+/// How a lock is asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Way {
+    Native,
+    EtcdService,
+    ZookeeperRecipe,
+}
+
+impl Way {
+    fn own_of(kind: Kind) -> Way {
+        match kind {
+            Kind::Tidelock => Way::Native,
+            Kind::Etcd => Way::EtcdService,
+            Kind::Zookeeper => Way::ZookeeperRecipe,
+        }
+    }
+
+    fn words(self) -> &'static str {
+        match self {
+            Way::Native => "native",
+            Way::EtcdService => "etcd's service",
+            Way::ZookeeperRecipe => "ZooKeeper's recipe",
+        }
+    }
+}
+
+/// What is measured.
+#[derive(Clone, Copy)]
+struct Case {
+    workers: usize,
+    contended: bool,
+    time: Duration,
+}
 
 pub(super) async fn run(bench: &mut Bench) -> Result<()> {
     let suite = Suite::Locks;
     let nodes = bench.options.largest();
-    bench.begin(suite, 2 * WAITERS.len() as u64 * bench.options.rounds());
-    for protocol in [Protocol::Etcd, Protocol::Zookeeper] {
-        let other = if protocol == Protocol::Etcd { Kind::Zookeeper } else { Kind::Etcd };
-        let mut clusters = bench.start_those(suite, nodes, |kind| kind != other).await?;
-        for waiters in WAITERS {
-            let time = Duration::from_secs(bench.options.seconds());
-            let case = match protocol {
-                Protocol::Etcd => "lock by etcd's service",
-                Protocol::Zookeeper => "lock by ZooKeeper's recipe",
-            };
-            let amount = Amount { count: waiters as u64, of: "waiters" };
-            let measure = async |cluster: &mut Cluster| hand_over(cluster, protocol, waiters, time);
-            bench.rounds(suite, &mut clusters, case, amount, measure).await?;
+    let time = Duration::from_secs(bench.options.seconds());
+    let cases = 3 * WAITERS.len() as u64 + LOCK_EACH.len() as u64 + 1;
+    bench.begin(suite, cases * bench.options.rounds());
+    let mut all = bench.start(suite, nodes).await?;
+    let each = LOCK_EACH.map(|workers| Case { workers, contended: false, time });
+    let one = WAITERS.map(|workers| Case { workers, contended: true, time });
+    for case in each.into_iter().chain(one) {
+        let name = if case.contended { "one lock, each in its own way" } else { "a lock each, each in its own way" };
+        let amount = Amount { count: case.workers as u64, of: "workers" };
+        let measure = async |cluster: &mut Cluster| lock(cluster, Way::own_of(cluster.system.kind), case);
+        bench.rounds(suite, &mut all, name, amount, measure).await?;
+    }
+    drop(all);
+    for way in [Way::Native, Way::EtcdService, Way::ZookeeperRecipe] {
+        let speaks = |kind: Kind| kind == Kind::Tidelock || Way::own_of(kind) == way;
+        let mut clusters = bench.start_those(suite, nodes, speaks).await?;
+        let waiters = if way == Way::Native { vec![WAITERS_OF_OURS] } else { WAITERS.to_vec() };
+        for workers in waiters {
+            let case = Case { workers, contended: true, time };
+            let amount = Amount { count: workers as u64, of: "workers" };
+            let measure = async |cluster: &mut Cluster| lock(cluster, way, case);
+            bench.rounds(suite, &mut clusters, &format!("one lock, {}", way.words()), amount, measure).await?;
         }
     }
     Ok(())
 }
 
-fn hand_over(cluster: &Cluster, protocol: Protocol, waiters: usize, time: Duration) -> Result<Figures> {
-    let (endpoints, pids) = (cluster.endpoints(protocol), cluster.pids());
+fn lock(cluster: &Cluster, way: Way, case: Case) -> Result<Figures> {
+    let Case { workers, contended, time } = case;
+    let pids = cluster.pids();
     // A new name each time: what an ended round leaves behind must not stand in line.
-    let since = UNIX_EPOCH.elapsed().map_or(0, |since| since.as_nanos());
+    let name = format!("bench-lock-{}", UNIX_EPOCH.elapsed().map_or(0, |since| since.as_nanos()));
     tokio::task::block_in_place(|| {
-        let (locked, used) = using(&pids, || match protocol {
-            Protocol::Etcd => {
-                let addresses = spread(&endpoints, waiters.min(RPC_CONNECTIONS_MAX));
-                lock_by_rpc(&addresses, &format!("bench-lock-{since}"), waiters, true, time)
+        let (locked, used) = using(&pids, || match way {
+            Way::Native => {
+                let addresses = spread(&cluster.native_endpoints(), workers.min(CONNECTIONS_MAX));
+                lock_natively(&addresses, &name, workers, contended, time)
             }
-            Protocol::Zookeeper => {
-                let addresses = spread(&endpoints, waiters.min(SESSIONS_MAX));
-                lock_by_recipe(&addresses, &format!("/bench-lock-{since}"), waiters, true, time)
+            Way::EtcdService => {
+                let addresses = spread(&cluster.endpoints(Protocol::Etcd), workers.min(CONNECTIONS_MAX));
+                lock_by_rpc(&addresses, &name, workers, contended, time)
+            }
+            Way::ZookeeperRecipe => {
+                let addresses = spread(&cluster.endpoints(Protocol::Zookeeper), workers.min(SESSIONS_MAX));
+                lock_by_recipe(&addresses, &format!("/{name}"), workers, contended, time)
             }
         })?;
         if let Some(why) = locked.first_failure {

@@ -1,9 +1,11 @@
 //! The suite `overload`: more than the server can do, sent whatever it answers.
 //!
 //! First what it can do is measured (1000 in flight). Then 1, 2 and 4 times that is due each second, while clients with
-//! leases of a few seconds renew them as they should. Reported is what was answered in time, what became of the leases,
+//! leases of a few seconds renew them as they should, and somebody compacts the history every second: without that memory
+//! grows with every write, as it should. Reported is what was answered in time, what became of the leases,
 //! whether there was an election, what memory did, and how long it took until writes were quick again.
 
+use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use tidelock_load::{Kind, LeaseGrants, Load, Protocol, Until, Values, renew, run as send, spread};
@@ -13,7 +15,7 @@ use super::points::{prepare, using};
 use super::report::Amount;
 use super::{Bench, Suite};
 use crate::servers::Cluster;
-use crate::{Result, client};
+use crate::{Result, client, fill};
 
 const FACTORS: [u64; 3] = [1, 2, 4];
 const SATURATING: usize = 1000;
@@ -24,6 +26,8 @@ const IN_TIME: Duration = Duration::from_secs(5);
 const LEASES: u64 = 100;
 const LEASE_TTL_S: i64 = 6;
 const RENEWALS_PER_S: f64 = LEASES as f64 * 3.0 / LEASE_TTL_S as f64;
+/// How often history is forgotten.
+const COMPACT_EVERY: Duration = Duration::from_secs(1);
 /// Afterwards: a light load for so long, until no write takes longer than `QUICK_AGAIN`.
 const AFTERWARDS: Duration = Duration::from_secs(10);
 const AFTERWARDS_PER_S: f64 = 200.0;
@@ -55,6 +59,7 @@ async fn overload(cluster: &mut Cluster, factor: u64, keys: u64, values: &Values
     let term = client::term(endpoints[0]).await?;
     let first = std::time::UNIX_EPOCH.elapsed().map_or(0, |since| since.as_secs()) % (1 << 30) * LEASES;
     let put = |load: &Load| send(Protocol::Etcd, &addresses, Kind::Put.start(keys, values, 0).as_mut(), load);
+    let compacting = tokio::spawn(compact_again_and_again(endpoints[0]));
     let (saturated, before) = tokio::task::block_in_place(|| {
         let mut grants = LeaseGrants { leases: first + LEASES, ttl_s: LEASE_TTL_S, next: first };
         send(Protocol::Etcd, &endpoints, &mut grants, &Load::closed(LEASES as usize, Until::Done))?.check(0)?;
@@ -71,6 +76,7 @@ async fn overload(cluster: &mut Cluster, factor: u64, keys: u64, values: &Values
     let over = Instant::now();
     let light = Load { record: true, ..Load::open(AFTERWARDS_PER_S, Until::Elapsed(AFTERWARDS)) };
     let afterwards = tokio::task::block_in_place(|| put(&light))?;
+    compacting.abort();
     let renewed = renewing.await.map_err(|error| format!("renewing ended: {error}"))??;
     let slow = afterwards.calls.iter().filter(|call| call.answered.duration_since(call.due) > QUICK_AGAIN);
     let recovered = slow.map(|call| call.answered.saturating_duration_since(over)).max().unwrap_or_default();
@@ -90,4 +96,13 @@ async fn overload(cluster: &mut Cluster, factor: u64, keys: u64, values: &Values
     figures.add("RSS after", Unit::Bytes, used.resident as f64);
     figures.add_time("recovered after", recovered);
     Ok(figures)
+}
+
+/// Until it is aborted. A server with more to do than it can may refuse; the next second is another.
+async fn compact_again_and_again(endpoint: SocketAddr) {
+    let channel = client::channel(endpoint);
+    loop {
+        tokio::time::sleep(COMPACT_EVERY).await;
+        let _ = fill::compact(&channel).await;
+    }
 }

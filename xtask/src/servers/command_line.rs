@@ -13,7 +13,7 @@ const ETCD_QUOTA_BYTES: u64 = 8 << 30;
 /// Memory for ZooKeeper's data and what it throws away; its own script gives it 1 GB, too little for a million keys.
 const ZOOKEEPER_HEAP: &str = "-Xmx4g";
 /// Addresses that a member needs.
-pub(super) const ADDRESSES_EACH: usize = 5;
+pub(super) const ADDRESSES_EACH: usize = 6;
 
 /// Where one member lives.
 #[derive(Clone, Debug)]
@@ -28,6 +28,8 @@ pub(super) struct Place {
     /// For clients of ZooKeeper's protocol.
     pub(super) zookeeper: SocketAddr,
     election: SocketAddr,
+    /// For clients of the native API.
+    pub(super) native: SocketAddr,
 }
 
 impl Place {
@@ -36,9 +38,10 @@ impl Place {
         let place = |(at, addresses): (usize, &[SocketAddr])| {
             let name = format!("n{}", at + 1);
             let data = data.join(&name);
-            let [client, peer, admin, zookeeper, election] = addresses else { unreachable!("chunks are exact") };
-            let (client, peer, admin, zookeeper, election) = (*client, *peer, *admin, *zookeeper, *election);
-            Place { number: at + 1, name, data, client, peer, admin, zookeeper, election }
+            let [client, peer, admin, zookeeper, election, native] = *addresses else {
+                unreachable!("chunks are exact")
+            };
+            Place { number: at + 1, name, data, client, peer, admin, zookeeper, election, native }
         };
         addresses.chunks_exact(ADDRESSES_EACH).take(nodes).enumerate().map(place).collect()
     }
@@ -71,6 +74,7 @@ fn tidelock(command: &mut Command, place: &Place, all: &[Place]) {
     command.args(["--peer-listen", &place.peer.to_string()]);
     command.args(["--admin-listen", &place.admin.to_string()]);
     command.args(["--zookeeper-listen", &place.zookeeper.to_string()]);
+    command.args(["--native-listen", &place.native.to_string()]);
     command.args(["--initial-cluster", &founders.join(","), "--log-level", "warn"]);
 }
 
@@ -119,11 +123,11 @@ mod tests {
     /// Members that were given different lists, or a shared port, form no cluster.
     #[test]
     fn every_member_gets_the_same_list_and_its_own_addresses() {
-        let addresses: Vec<SocketAddr> = (1..=15).map(|port| SocketAddr::from(([127, 0, 0, 1], port))).collect();
+        let addresses: Vec<SocketAddr> = (1..=18).map(|port| SocketAddr::from(([127, 0, 0, 1], port))).collect();
         let places = Place::all(3, Path::new("data"), &addresses);
         for (kind, list) in [
-            (Kind::Tidelock, "n1=127.0.0.1:2,n2=127.0.0.1:7,n3=127.0.0.1:12"),
-            (Kind::Etcd, "n1=http://127.0.0.1:2,n2=http://127.0.0.1:7,n3=http://127.0.0.1:12"),
+            (Kind::Tidelock, "n1=127.0.0.1:2,n2=127.0.0.1:8,n3=127.0.0.1:14"),
+            (Kind::Etcd, "n1=http://127.0.0.1:2,n2=http://127.0.0.1:8,n3=http://127.0.0.1:14"),
         ] {
             let system = System { kind, binary: "server".into(), name: String::new(), extra: Vec::new() };
             for place in &places {
@@ -139,12 +143,12 @@ mod tests {
     #[test]
     fn every_zookeeper_gets_a_file_of_its_own() {
         let data = tempfile::tempdir().unwrap();
-        let addresses: Vec<SocketAddr> = (1..=15).map(|port| SocketAddr::from(([127, 0, 0, 1], port))).collect();
+        let addresses: Vec<SocketAddr> = (1..=18).map(|port| SocketAddr::from(([127, 0, 0, 1], port))).collect();
         let places = Place::all(3, data.path(), &addresses);
         let system = System { kind: Kind::Zookeeper, binary: "jars".into(), name: String::new(), extra: Vec::new() };
         of(&system, &places[1], &places).unwrap();
         let text = std::fs::read_to_string(data.path().join("n2.cfg")).unwrap();
-        assert!(text.contains("clientPort=9\n") && text.contains("server.3=127.0.0.1:12:15\n"), "{text}");
+        assert!(text.contains("clientPort=10\n") && text.contains("server.3=127.0.0.1:14:17\n"), "{text}");
         assert_eq!(std::fs::read_to_string(data.path().join("n2/myid")).unwrap(), "2");
     }
 }

@@ -196,6 +196,11 @@ impl Cluster {
         self.members.iter().map(address).collect()
     }
 
+    /// Where clients of the native API reach the members; of ours alone.
+    pub(crate) fn native_endpoints(&self) -> Vec<SocketAddr> {
+        self.members.iter().map(|member| member.place.native).collect()
+    }
+
     /// How many members there are.
     pub(crate) fn nodes(&self) -> usize {
         self.members.len()

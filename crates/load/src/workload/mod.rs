@@ -8,6 +8,7 @@ mod exists;
 mod fill;
 mod get;
 mod lease;
+mod lock_native;
 mod lock_recipe;
 mod lock_rpc;
 mod mixed;
@@ -26,6 +27,7 @@ use crate::values::Values;
 
 pub use fill::Fill;
 pub use lease::{LeaseGrants, LeasePuts, Renewed, renew};
+pub use lock_native::lock_natively;
 pub use lock_recipe::lock_by_recipe;
 pub use lock_rpc::{Locked, lock_by_rpc};
 pub use watch_fan_out::{FanOut, FannedOut, Watchers};
