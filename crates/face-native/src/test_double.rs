@@ -3,6 +3,7 @@
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll, Waker};
 
 use tidelock_coordinator::{
     Answering, Consistency, Coordinator, MemberError, ProposeError, ReadError, Role, Status, Subscription, WatchNotice,
@@ -28,7 +29,8 @@ pub(crate) struct Double {
 #[derive(Default)]
 struct Notices {
     queue: Mutex<VecDeque<WatchNotice>>,
-    more: Notify,
+    /// The task that waits for the next.
+    taker: Mutex<Option<Waker>>,
 }
 
 impl Double {
@@ -46,12 +48,15 @@ impl Double {
     /// Lets the subscription tell of a change.
     pub(crate) fn happen(&self, event: Event) {
         let revision = event.record.meta().modified;
-        self.tell(WatchNotice::Events { id: WatcherId(1), revision, events: vec![event] });
+        self.tell(WatchNotice::Events { id: WatcherId(1), revision, events: vec![event].into() });
     }
 
     fn tell(&self, notice: WatchNotice) {
         self.notices.queue.lock().unwrap().push_back(notice);
-        self.notices.more.notify_one();
+        let taker = self.notices.taker.lock().unwrap().take();
+        if let Some(taker) = taker {
+            taker.wake();
+        }
     }
 }
 
@@ -169,15 +174,11 @@ impl Subscription for DoubleSubscription {
 
     fn request_progress(&self) {}
 
-    fn next(&self) -> Answering<'_, Option<WatchNotice>> {
-        Box::pin(async move {
-            loop {
-                let more = self.0.more.notified();
-                if let Some(notice) = self.0.queue.lock().unwrap().pop_front() {
-                    return Some(notice);
-                }
-                more.await;
-            }
-        })
+    fn poll_next(&self, cx: &mut Context<'_>) -> Poll<Option<WatchNotice>> {
+        *self.0.taker.lock().unwrap() = Some(cx.waker().clone());
+        match self.0.queue.lock().unwrap().pop_front() {
+            Some(notice) => Poll::Ready(Some(notice)),
+            None => Poll::Pending,
+        }
     }
 }

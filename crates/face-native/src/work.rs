@@ -164,7 +164,7 @@ impl Services {
             match subscription.next().await {
                 Some(WatchNotice::Opened { .. }) => {}
                 Some(WatchNotice::Events { events, .. }) => {
-                    for event in &events {
+                    for event in events.iter() {
                         if at(event) > up_to {
                             return Ok(());
                         }

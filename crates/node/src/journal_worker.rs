@@ -274,7 +274,7 @@ mod tests {
         fn send_all(&self, _: NodeId, frames: Vec<Bytes>) {
             let shared = self.shared.lock().unwrap().clone().unwrap();
             let mut inputs = Vec::new();
-            shared.consensus.take(&mut inputs, Duration::ZERO);
+            shared.consensus.take(&mut inputs);
             let durable = inputs.iter().filter_map(|input| match input {
                 Input::Persisted { number } => Some(*number),
                 _ => None,
