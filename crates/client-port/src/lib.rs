@@ -10,7 +10,6 @@ mod framing;
 mod json;
 mod listener;
 mod passwords;
-mod rarely;
 mod tokens;
 
 pub use callers::{Credential, InvalidToken};
@@ -18,5 +17,4 @@ pub use framing::{PREFIX_BYTES, frame, framed, one_message, take_message, time_g
 pub use json::{Shape, Unreadable, is_of_another_origin};
 pub use listener::{Allowance, ClientName, Face, serve};
 pub use passwords::{BCRYPT_COST, PasswordError, Passwords};
-pub use rarely::Rarely;
 pub use tokens::{JwtKeys, TOKEN_TTL, TokenKind, Tokens};

@@ -32,7 +32,6 @@ use tonic::body::Body;
 use tonic::transport::server::{Connected, TcpConnectInfo, TcpIncoming};
 
 use crate::first_bytes::{Resumed, speaks_http2};
-use crate::rarely::Rarely;
 
 /// How much of one request or answer may be on its way unacknowledged. Above the 64 KiB that HTTP/2
 /// starts with, so that a large value does not wait for a round trip every 64 KiB.
@@ -207,10 +206,13 @@ impl<F: Face> Welcome<F> {
         if is_http2 {
             let client = self.face.connection(name);
             let mut serving = pin!(Serving::new(io, read, Arc::new(client), self.keeping));
+            // Looked at by every turn of every connection: one place in memory for all of them.
+            let news = self.ending.subscribe();
             let mut goodbye = pin!(ending.wait_for(|ending| *ending));
-            let (mut rarely, mut is_told) = (Rarely::default(), false);
+            let (mut is_first, mut is_told) = (true, false);
             let serving = poll_fn(|cx| {
-                if !is_told && rarely.poll(cx, |cx| goodbye.as_mut().poll(cx).map(drop)).is_ready() {
+                let may_end = std::mem::take(&mut is_first) || news.has_changed().unwrap_or(true);
+                if may_end && !is_told && goodbye.as_mut().poll(cx).is_ready() {
                     is_told = true;
                     serving.as_mut().say_goodbye();
                 }

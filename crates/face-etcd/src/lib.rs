@@ -38,6 +38,7 @@ mod http2_service;
 mod key_range;
 mod leader_watch;
 mod paging;
+mod rarely;
 mod reply_stream;
 mod services;
 mod snapshot;

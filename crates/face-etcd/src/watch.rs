@@ -21,7 +21,7 @@ use http::header::CONTENT_TYPE;
 use http::{HeaderMap, HeaderValue, Method as HttpMethod};
 use hyper::body::Frame;
 use prost::Message;
-use tidelock_client_port::{PREFIX_BYTES, Rarely};
+use tidelock_client_port::PREFIX_BYTES;
 use tidelock_coordinator::Subscription;
 use tidelock_etcd_api::etcdserverpb::{ResponseHeader, WatchRequest, WatchResponse};
 use tidelock_http2::serve::Piece;
@@ -40,6 +40,7 @@ use crate::config::PROGRESS_INTERVAL_MIN;
 use crate::error_map::FaceError;
 use crate::header::Headers;
 use crate::leader_watch::requires_leader;
+use crate::rarely::Rarely;
 use crate::services::{Services, StreamEnd};
 use crate::watch_stream::{Action, HeaderAt, Told, WatchStream};
 

@@ -21,7 +21,7 @@ use std::future::Future;
 use std::io;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
-use std::task::{Context, Poll, ready};
+use std::task::{Context, Poll, Waker, ready};
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
@@ -118,6 +118,9 @@ pub struct Serving<IO, S: Service> {
     keeping: Keeping,
     heard: Instant,
     alarm: Pin<Box<Sleep>>,
+    /// When the alarm goes off, and the task that it wakes then.
+    alarm_at: Instant,
+    alarmed: Option<Waker>,
     /// Something was written that may still be with the layer that encrypts it.
     unflushed: bool,
     closing: bool,
@@ -146,6 +149,8 @@ where
             held: Vec::new(),
             heard: now,
             alarm: Box::pin(tokio::time::sleep_until(now + keeping.ping_after)),
+            alarm_at: now + keeping.ping_after,
+            alarmed: None,
             keeping,
             unflushed: false,
             closing: false,
@@ -406,20 +411,26 @@ where
 
     /// Asks after silence, and gives up after more of it.
     fn poll_alarm(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        let is_set = self.alarmed.as_ref().is_some_and(|task| task.will_wake(cx.waker()));
+        if is_set && Instant::now() < self.alarm_at {
+            // It will wake this task. Looking at it would cost more than looking at the clock.
+            return Poll::Pending;
+        }
+        self.alarmed = Some(cx.waker().clone());
         while self.alarm.as_mut().poll(cx).is_ready() {
             let silent = self.heard.elapsed();
             let patience = self.keeping.ping_after;
             if silent < patience {
-                let again = self.heard + patience;
-                self.alarm.as_mut().reset(again);
+                self.alarm_at = self.heard + patience;
+                self.alarm.as_mut().reset(self.alarm_at);
             } else if self.connection.awaits_pong() && silent >= patience + self.keeping.ping_timeout {
                 return Poll::Ready(());
             } else {
                 if !self.connection.awaits_pong() {
                     self.connection.send_ping();
                 }
-                let again = self.heard + patience + self.keeping.ping_timeout;
-                self.alarm.as_mut().reset(again);
+                self.alarm_at = self.heard + patience + self.keeping.ping_timeout;
+                self.alarm.as_mut().reset(self.alarm_at);
             }
         }
         Poll::Pending

@@ -4,7 +4,7 @@
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll};
 
 use parking_lot::Mutex;
 use tidelock_coordinator::{Subscription, WatchNotice, WatchRequest, WatcherId};
@@ -20,7 +20,8 @@ pub(crate) struct NodeSubscription {
     shared: Arc<Shared>,
     id: SubscriberId,
     queue: Arc<WatchQueue>,
-    taker: Arc<Taker>,
+    /// Wakes the task that takes from the queue too; nothing before it was first asked, or after the node stopped.
+    stopped: Mutex<Option<Stopped>>,
     /// The watcher being re-read for, and how far; one at a time.
     rereading: Mutex<Option<(WatcherId, Lag)>>,
 }
@@ -28,51 +29,12 @@ pub(crate) struct NodeSubscription {
 /// Resolves when the node stops.
 type Stopped = Pin<Box<dyn Future<Output = ()> + Send>>;
 
-/// The task that takes from a subscription. It is known from one notice to the next, so that being woken costs what
-/// waking it costs and nothing else.
-#[derive(Default)]
-struct Taker {
-    task: Mutex<Option<Waker>>,
-    /// Wakes the same task; nothing before anybody asked, or after the node stopped.
-    stopped: Mutex<Option<Stopped>>,
-}
-
-impl Taker {
-    fn wake(&self) {
-        // Not under the lock: the task may come at once.
-        let task = self.task.lock().clone();
-        if let Some(task) = task {
-            task.wake();
-        }
-    }
-
-    /// Has the task of `cx` woken from now on.
-    fn is_now(&self, cx: &mut Context<'_>, shared: &Shared) {
-        {
-            let mut task = self.task.lock();
-            if task.as_ref().is_some_and(|task| task.will_wake(cx.waker())) {
-                return;
-            }
-            *task = Some(cx.waker().clone());
-        }
-        let mut stopped = self.stopped.lock();
-        let waiting = stopped.get_or_insert_with(|| {
-            let mut stopped = shared.stopped.subscribe();
-            Box::pin(async move { drop(stopped.wait_for(Option::is_some).await) })
-        });
-        if waiting.as_mut().poll(cx).is_ready() {
-            *stopped = None;
-        }
-    }
-}
-
 impl NodeSubscription {
     pub(crate) fn new(shared: Arc<Shared>) -> NodeSubscription {
         let id = shared.next_subscriber.fetch_add(1, Ordering::Relaxed);
-        let taker = Arc::new(Taker::default());
-        let wake = taker.clone();
-        let queue = Arc::new(WatchQueue::new(shared.limits.watch_queue, move || wake.wake()));
-        let subscription = NodeSubscription { shared, id, queue: queue.clone(), taker, rereading: Mutex::new(None) };
+        let queue = Arc::new(WatchQueue::new(shared.limits.watch_queue));
+        let (stopped, rereading) = (Mutex::new(None), Mutex::new(None));
+        let subscription = NodeSubscription { shared, id, queue: queue.clone(), stopped, rereading };
         subscription.control(WatchControl::Subscribe { subscriber: id, queue });
         subscription
     }
@@ -109,6 +71,17 @@ impl NodeSubscription {
         (!page.events.is_empty()).then_some(WatchNotice::Events { id, revision, events: page.events.into() })
     }
 
+    fn wake_when_stopped(&self, cx: &mut Context<'_>) {
+        let mut stopped = self.stopped.lock();
+        let waiting = stopped.get_or_insert_with(|| {
+            let mut stopped = self.shared.stopped.subscribe();
+            Box::pin(async move { drop(stopped.wait_for(Option::is_some).await) })
+        });
+        if waiting.as_mut().poll(cx).is_ready() {
+            *stopped = None;
+        }
+    }
+
     fn is_rereading(&self) -> bool {
         self.rereading.lock().is_some()
     }
@@ -130,7 +103,9 @@ impl Subscription for NodeSubscription {
 
     fn poll_next(&self, cx: &mut Context<'_>) -> Poll<Option<WatchNotice>> {
         // First of all: what comes from now on wakes the task, and what came before is found below.
-        self.taker.is_now(cx, &self.shared);
+        if self.queue.is_taken_by(cx.waker()) {
+            self.wake_when_stopped(cx);
+        }
         // What was queued for other watchers goes first: it is older than what is read now.
         if let Some(notice) = self.queue.take() {
             return Poll::Ready(Some(notice));

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::task::Waker;
 
 use tidelock_model::{KeyRange, Revision, WatchNotice, WatcherId};
 
@@ -39,13 +40,15 @@ struct Content {
     events: usize,
     bytes: usize,
     lagging: BTreeMap<WatcherId, Lag>,
+    /// The task that takes from the queue. Known from one notice to the next, and kept here, with what is looked at anyway:
+    /// when hundreds are woken, each further place in memory is what it costs.
+    taker: Option<Waker>,
 }
 
 /// Notices on their way to one subscription, in order, and the watchers that lag behind.
 pub struct WatchQueue {
     content: Mutex<Content>,
     limits: QueueLimits,
-    wake: Box<dyn Fn() + Send + Sync>,
 }
 
 fn weight(notice: &WatchNotice) -> (usize, usize) {
@@ -59,9 +62,20 @@ fn weight(notice: &WatchNotice) -> (usize, usize) {
 }
 
 impl WatchQueue {
-    /// An empty queue; `wake` is called when there is something to take.
-    pub fn new(limits: QueueLimits, wake: impl Fn() + Send + Sync + 'static) -> WatchQueue {
-        WatchQueue { content: Mutex::default(), limits, wake: Box::new(wake) }
+    /// An empty queue.
+    #[must_use]
+    pub fn new(limits: QueueLimits) -> WatchQueue {
+        WatchQueue { content: Mutex::default(), limits }
+    }
+
+    /// Has this task woken from now on when there is something to take. Whether another was before.
+    pub fn is_taken_by(&self, task: &Waker) -> bool {
+        let mut content = self.lock();
+        let is_new = !content.taker.as_ref().is_some_and(|taker| taker.will_wake(task));
+        if is_new {
+            content.taker = Some(task.clone());
+        }
+        is_new
     }
 
     fn lock(&self) -> MutexGuard<'_, Content> {
@@ -74,7 +88,11 @@ impl WatchQueue {
     }
 
     pub(super) fn wake(&self) {
-        (self.wake)();
+        // Not under the lock: the task may come at once.
+        let taker = self.lock().taker.clone();
+        if let Some(taker) = taker {
+            taker.wake();
+        }
     }
 
     /// Queues events unless there is no room. An empty queue takes any one notice, however large.

@@ -1,4 +1,5 @@
 use super::*;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use tidelock_model::{
     Batch, Caller, Command, Key, KeyRange, LeaseId, LogTime, NodeId, Op, Origin, Proposal, PutLease, PutOp, PutValue,
     Space, Term,
@@ -16,7 +17,7 @@ const WATCHER: WatcherId = WatcherId(0);
 impl World {
     fn new() -> World {
         let state = State::new();
-        let queue = Arc::new(WatchQueue::new(QueueLimits::default(), || ()));
+        let queue = Arc::new(WatchQueue::new(QueueLimits::default()));
         let mut hub = WatchHub::new(state.revision());
         hub.control(&state, WatchControl::Subscribe { subscriber: SUBSCRIBER, queue: queue.clone() });
         World { state, hub, queue }
@@ -195,16 +196,24 @@ fn an_unsubscribed_watcher_costs_nothing_any_more() {
     assert_eq!(world.queue.take(), None);
 }
 
+/// Counts how often a task would have been woken.
+#[derive(Default)]
+struct Woken(AtomicUsize);
+
+impl std::task::Wake for Woken {
+    fn wake(self: Arc<Woken>) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
 /// Hundreds of watchers of a key share what they are told, and a client with many of them is woken once: that is what
 /// a watched key costs. And each is told everything of a revision in one piece (W4).
 #[test]
 fn watchers_of_one_range_share_what_they_are_told() {
     let mut world = World::new();
-    let woken = Arc::new(std::sync::atomic::AtomicUsize::new(0));
-    let wakes = woken.clone();
-    let queue = Arc::new(WatchQueue::new(QueueLimits::default(), move || {
-        wakes.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
-    }));
+    let woken = Arc::new(Woken::default());
+    let queue = Arc::new(WatchQueue::new(QueueLimits::default()));
+    queue.is_taken_by(&woken.clone().into());
     world.hub.control(&world.state, WatchControl::Subscribe { subscriber: 2, queue: queue.clone() });
     for id in 0..3 {
         let range = KeyRange::single(Key::new(Space::User, b"a"));
@@ -214,10 +223,10 @@ fn watchers_of_one_range_share_what_they_are_told() {
         assert!(matches!(queue.take(), Some(WatchNotice::Opened { .. })));
     }
     world.hub.wake();
-    woken.store(0, std::sync::atomic::Ordering::Relaxed);
+    woken.0.store(0, Ordering::Relaxed);
     world.put("a");
     world.hub.wake();
-    assert_eq!(woken.load(std::sync::atomic::Ordering::Relaxed), 1);
+    assert_eq!(woken.0.load(Ordering::Relaxed), 1);
     let told: Vec<SharedEvents> = std::iter::from_fn(|| match queue.take() {
         Some(WatchNotice::Events { events, .. }) => Some(events),
         _ => None,

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use std::future::Future;
 use std::rc::Rc;
 use std::sync::{Arc, Mutex, MutexGuard};
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll};
 
 use tidelock_coordinator::{
     Answering, Consistency, Coordinator, MemberError, ProposeError, ReadError, Role, Status, Subscription, WatchNotice,
@@ -271,12 +271,9 @@ impl Coordinator for Handle {
             content.subscribers += 1;
             content.subscribers
         };
-        let taker = Arc::new(Mutex::new(None::<Waker>));
-        let waking = taker.clone();
-        let wake = move || waking.lock().unwrap().iter().for_each(Waker::wake_by_ref);
-        let queue = Arc::new(WatchQueue::new(QUEUE, wake));
+        let queue = Arc::new(WatchQueue::new(QUEUE));
         self.0.control(WatchControl::Subscribe { subscriber: id, queue: queue.clone() });
-        Arc::new(DoubleSubscription { double: self.0.clone(), id, queue, taker })
+        Arc::new(DoubleSubscription { double: self.0.clone(), id, queue })
     }
 }
 
@@ -284,7 +281,6 @@ struct DoubleSubscription {
     double: Arc<Double>,
     id: SubscriberId,
     queue: Arc<WatchQueue>,
-    taker: Arc<Mutex<Option<Waker>>>,
 }
 
 impl DoubleSubscription {
@@ -322,7 +318,7 @@ impl Subscription for DoubleSubscription {
     }
 
     fn poll_next(&self, cx: &mut Context<'_>) -> Poll<Option<WatchNotice>> {
-        *self.taker.lock().unwrap() = Some(cx.waker().clone());
+        self.queue.is_taken_by(cx.waker());
         match self.queue.take().or_else(|| self.reread()) {
             Some(notice) => Poll::Ready(Some(notice)),
             None => Poll::Pending,

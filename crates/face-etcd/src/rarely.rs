@@ -9,7 +9,7 @@ use std::task::{Context, Poll, Wake, Waker};
 
 /// Remembers whether one of the rare ones rang; nothing before they were first asked.
 #[derive(Default)]
-pub struct Rarely(Option<(Arc<Bell>, Waker)>);
+pub(crate) struct Rarely(Option<(Arc<Bell>, Waker)>);
 
 /// Passes a wake-up on to the task, and remembers it.
 struct Bell {
@@ -30,7 +30,7 @@ impl Wake for Bell {
 
 impl Rarely {
     /// Asks `ask`, if it rang since it last was pending, or if another task asks now.
-    pub fn poll<T>(&mut self, cx: &Context<'_>, ask: impl FnOnce(&mut Context<'_>) -> Poll<T>) -> Poll<T> {
+    pub(crate) fn poll<T>(&mut self, cx: &Context<'_>, ask: impl FnOnce(&mut Context<'_>) -> Poll<T>) -> Poll<T> {
         if !self.0.as_ref().is_some_and(|(bell, _)| bell.task.will_wake(cx.waker())) {
             let bell = Arc::new(Bell { task: cx.waker().clone(), rung: AtomicBool::new(true) });
             let waker = Waker::from(Arc::clone(&bell));
