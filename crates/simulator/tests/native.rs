@@ -1,5 +1,5 @@
-//! Native primitives under kill, pause and partition of servers and clients, as runs of the simulator that must be clean.
-//! Clients die, sleep through the end of their sessions and ask again elsewhere in all of them.
+//! Native primitives under kill, pause and partition of servers and clients, as runs of the simulator that must be
+//! clean. Clients die, sleep through the end of their sessions and ask again elsewhere in all of them.
 //!
 //! What is judged is in `check/native_*.rs`.
 

@@ -16,10 +16,14 @@ const PINNED: &[(u64, &str, &str)] = &[
     (9, "", "the same, without any fault"),
     (10, "", "a node took the words of a peer's removal for its own (bug 24)"),
     (1_092, "", "a leader removed itself, and the other of two members waited for its vote for ever (bug 25)"),
-    (1_212, "", "the same"),
-    (2_658_434_119, "", "a member that was away could not answer a leader it did not know (bug 26)"),
+    (1_212, "--drop-workloads native", "the same"),
+    (
+        2_658_434_119,
+        "--drop-workloads native",
+        "a member that was away could not answer a leader it did not know (bug 26)",
+    ),
     (2_658_434_215, "", "the same"),
-    (5_077, "", "an expiry that got lost was proposed again too late (bug 28)"),
+    (5_077, "--drop-workloads native", "an expiry that got lost was proposed again too late (bug 28)"),
     (5_310, "", "the same"),
     (97, "", "a joint change was told as done before the cluster had left it (bug 29)"),
     (
@@ -27,9 +31,17 @@ const PINNED: &[(u64, &str, &str)] = &[
         "--drop-workloads znodes",
         "judged before the end of a lease, decided in the last moment, had reached everybody",
     ),
-    (2_640_194_793, "", "the last of two members forgot that the other was removed, and waited for its vote (bug 33)"),
+    (
+        2_640_194_793,
+        "--drop-workloads native",
+        "the last of two members forgot that the other was removed, and waited for its vote (bug 33)",
+    ),
     (700_652, "", "an answer to a node's earlier life was taken for one to its next (bug 34)"),
-    (2_096_368_231, "", "a founder lost its disk before another had met it, which had to wait for it for ever"),
+    (
+        2_096_368_231,
+        "--drop-workloads native",
+        "a founder lost its disk before another had met it, which had to wait for it for ever",
+    ),
     (900_171, "", "a founder lost its disk before the cluster was founded, which nobody promised to survive"),
     (
         3,

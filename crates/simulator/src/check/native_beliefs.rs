@@ -35,7 +35,7 @@ pub(crate) fn check(prepared: &Prepared<'_>, findings: &mut Findings) {
             findings.add(
                 invariant,
                 format_args!(
-                    "client {} believed to hold {kind:?} {name} under {token} from {} to {} us, and {} was granted at {} us",
+                    "client {} believed in {kind:?} {name} under {token} from {} to {} us; {} was granted at {} us",
                     belief.client, belief.from, belief.until, second.place.token, second.seen.at
                 ),
             );

@@ -156,7 +156,7 @@ impl Walk {
                     findings.add(
                         "P1",
                         format_args!(
-                            "phase {} of {name} ended at {revision}, and party {party} of {of} had not arrived: {record:?}",
+                            "phase {} of {name} ended at {revision}; party {party} of {of} had not arrived: {record:?}",
                             was.phase
                         ),
                     );

@@ -212,8 +212,11 @@ fn check_told(id: i64, session: &Session<'_>, findings: &mut Findings) {
 /// When each renewal that was acknowledged was first asked for.
 fn renewals<'a>(session: &'a Session<'_>) -> impl Iterator<Item = Stamp> + 'a {
     let first = |number: u64| {
-        let same = |call: &&&NativeCall| matches!(&call.ask, NativeAsk::Command(NativeCommand::Request(request), _) if request.number == number);
-        session.calls.iter().find(same).map(|call| call.called)
+        let number_of = |call: &NativeCall| match &call.ask {
+            NativeAsk::Command(NativeCommand::Request(request), _) => request.number,
+            _ => 0,
+        };
+        session.calls.iter().find(|call| number_of(call) == number).map(|call| call.called)
     };
     let acknowledged = session.calls.iter().filter_map(move |call| match (&call.ask, &call.told) {
         (NativeAsk::KeepAlive(_), NativeTold::KeptAlive(true)) => Some(call.called),

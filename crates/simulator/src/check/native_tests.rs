@@ -212,7 +212,8 @@ fn is_waiting(change: &NativeChange) -> bool {
 
 fn is_handed_over(change: &NativeChange) -> bool {
     let Slot::Member { number, .. } = change.slot else { return false };
-    matches!(change.became.as_ref().map(|record| &record.value), Some(NativeValue::Place(place)) if place.token > number)
+    let value = change.became.as_ref().map(|record| &record.value);
+    matches!(value, Some(NativeValue::Place(place)) if place.token > number)
 }
 
 /// A resource that remembers the highest token would refuse the rightful holder.
@@ -368,8 +369,9 @@ fn h25_a_second_answer_is_caught() {
 #[test]
 fn h25_a_second_place_is_caught() {
     let mut history = queue().done();
-    let acquired = history.native.iter().position(|call| {
-        matches!(&call.ask, NativeAsk::Command(NativeCommand::Request(request), _) if matches!(request.op, NativeOp::Acquire { .. }))
+    let acquired = history.native.iter().position(|call| match &call.ask {
+        NativeAsk::Command(NativeCommand::Request(request), _) => matches!(request.op, NativeOp::Acquire { .. }),
+        _ => false,
     });
     history.native.remove(acquired.unwrap());
     assert_found(&history, "H25 native_answers");
