@@ -219,3 +219,38 @@ fn every_command_of_the_page_works_as_it_is_printed() {
     }
     assert!(run > 10, "{run}");
 }
+
+/// With a certificate configured the port is encrypted like those of other clients: nothing goes over it in the clear.
+#[tokio::test]
+async fn the_port_has_tls_where_other_client_ports_do() {
+    use tidelock_tls::{ClientSettings, Connector, Names, Protocol, ServerTrust, Trust, Use};
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    let office = support::tls::Office::new("Ours");
+    office.issue("server", "server", Use::Server);
+    let mut cluster = Cluster::prepare(1, &[]);
+    cluster.nodes[0].add_arguments(&office.shown("", "server"));
+    let port = cluster.nodes[0].serve_native();
+    cluster.start_all();
+    assert!(http(port, "GET", "/v1/openapi.json", "").is_none_or(|(status, _)| status == 400), "plain text");
+    let trust = Trust { authorities: office.path("ca.pem"), revoked: None };
+    let connector = Connector::open(&ClientSettings {
+        identity: None,
+        servers: ServerTrust::Certified(trust),
+        names: Names::Any,
+        inside: vec!["http/1.1"],
+        protocol: Protocol::default(),
+    })
+    .unwrap();
+    let tcp = tokio::net::TcpStream::connect(("127.0.0.1", port)).await.unwrap();
+    let mut stream = support::within("a handshake", connector.connect("127.0.0.1", tcp)).await.unwrap();
+    let body = json!({ "ttlMs": 60_000 }).to_string();
+    let length = body.len();
+    let request = format!("POST /v1/native/open HTTP/1.0\r\nHost: x\r\nContent-Length: {length}\r\n\r\n{body}");
+    stream.write_all(request.as_bytes()).await.unwrap();
+    stream.flush().await.unwrap();
+    let mut answer = Vec::new();
+    // However the connection is closed: the answer was there before.
+    let _ = support::within("an answer", stream.read_to_end(&mut answer)).await;
+    let text = String::from_utf8_lossy(&answer);
+    assert!(text.contains(" 200 ") && text.contains("\"session\""), "{text}");
+}

@@ -174,7 +174,7 @@ impl Stream {
 
 pub fn answer(reply: &v1::Reply) -> v1::answer::Answer {
     match &reply.result {
-        Some(v1::reply::Result::Answer(v1::Answer { answer: Some(answer) })) => answer.clone(),
+        Some(v1::reply::Result::Answer(v1::Answer { answer: Some(answer) })) => *answer,
         other => panic!("no answer: {other:?}"),
     }
 }
