@@ -83,7 +83,11 @@ pub(crate) struct HoldArgs {
 }
 
 /// The exit codes of what runs a program, as the help has them.
-const EXIT_CODES: &str = "Exit codes:
+macro_rules! exit_codes {
+    () => {
+        "
+
+Exit codes:
   the program's own, or 128 + N if signal N ended it
     2  asked for wrongly
    69  no node could be reached, or none answered in time
@@ -91,12 +95,14 @@ const EXIT_CODES: &str = "Exit codes:
    76  lost while the program ran; it was ended
    77  refused: missing rights, or the name is used with other numbers
   126  the program could not be started
-  127  there is no such program";
+  127  there is no such program"
+    };
+}
 
 /// `tidelock lock`.
 #[derive(Debug, Args)]
-#[command(
-    after_help = "Examples:
+#[command(after_help = concat!(
+    "Examples:
   tidelock lock nightly -- ./backup.sh            one at a time, in the order of asking
   tidelock lock nightly --wait 0s -- ./backup.sh  only if nobody else does it now
   tidelock lock report --shared -- ./read.sh      with others that share, without who does not
@@ -105,8 +111,8 @@ const EXIT_CODES: &str = "Exit codes:
 The program finds the fencing token in TIDELOCK_TOKEN: it is larger than every one given for that name before.
 Send it along with every write and let the resource refuse smaller ones.
 If the lock is lost the program's whole process group gets SIGTERM, and SIGKILL after --grace.",
-    after_long_help = EXIT_CODES
-)]
+    exit_codes!()
+))]
 pub(crate) struct LockArgs {
     /// The lock
     pub(crate) name: String,
@@ -128,14 +134,14 @@ pub(crate) struct LockArgs {
 
 /// `tidelock elect`.
 #[derive(Debug, Args)]
-#[command(
-    after_help = "Examples:
+#[command(after_help = concat!(
+    "Examples:
   tidelock elect scheduler -- ./schedule           runs while this candidate leads
   tidelock elect scheduler --data 10.0.0.7:9000 -- ./schedule
 
 The program finds its epoch in TIDELOCK_TOKEN. It is started once this candidate leads, and ended if it leads no more.",
-    after_long_help = EXIT_CODES
-)]
+    exit_codes!()
+))]
 pub(crate) struct ElectArgs {
     /// The election
     pub(crate) name: String,

@@ -1,0 +1,272 @@
+//! `tidelock lock` and its kin on the real binary: what the program is given, who goes first, what happens on loss, and
+//! the exit codes that scripts go by.
+
+// A test ends at the first surprise.
+#![allow(clippy::unwrap_used)]
+
+mod support;
+
+use std::fs;
+use std::os::unix::process::CommandExt as _;
+use std::path::Path;
+use std::process::{Child, Command, Output, Stdio};
+
+use support::{Cluster, tidelock, wait_for};
+
+/// A node that serves the native API.
+struct Node {
+    cluster: Cluster,
+    port: u16,
+}
+
+fn start_node() -> Node {
+    let (cluster, ports) = Cluster::start_native(1);
+    Node { cluster, port: ports[0] }
+}
+
+/// A command of the binary against this node.
+fn command(node: &Node, words: &[&str]) -> Command {
+    let mut command = tidelock();
+    command.args(words).env("TIDELOCK_NATIVE", format!("127.0.0.1:{}", node.port)).stdin(Stdio::null());
+    command
+}
+
+fn run(node: &Node, words: &[&str]) -> Output {
+    command(node, words).output().unwrap()
+}
+
+fn said(output: &Output) -> String {
+    format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr))
+}
+
+/// One that runs beside the test, and is killed if the test fails.
+struct Running(Child);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+fn start(node: &Node, words: &[&str]) -> Running {
+    Running(command(node, words).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap())
+}
+
+fn wait_for_file(path: &Path) {
+    wait_for(&format!("{} to be written", path.display()), || path.exists().then_some(()));
+}
+
+fn locks(node: &Node) -> serde_json::Value {
+    let output = run(node, &["locks", "--output", "json"]);
+    assert!(output.status.success(), "{}", said(&output));
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+/// How many wait for the first lock there is.
+fn waiting(node: &Node) -> usize {
+    locks(node)[0]["waiting"].as_array().map_or(0, Vec::len)
+}
+
+/// L1: the program fences its writes by what it finds in TIDELOCK_TOKEN, so it must be there and grow.
+#[test]
+fn a_program_is_run_under_a_lock_and_finds_its_token() {
+    let node = start_node();
+    let mut last = 0;
+    for _ in 0..3 {
+        let output = run(&node, &["lock", "nightly", "--", "sh", "-c", "echo $TIDELOCK_TOKEN"]);
+        assert!(output.status.success(), "{}", said(&output));
+        let token: u64 = String::from_utf8(output.stdout).unwrap().trim().parse().unwrap();
+        assert!(token > last, "{token} after {last}");
+        last = token;
+    }
+    assert_eq!(locks(&node), serde_json::json!([]), "it is given back when the program ends");
+}
+
+/// L7: two of them do not run at the same time, and the second runs when the first is done.
+#[test]
+fn the_second_program_runs_after_the_first() {
+    let node = start_node();
+    let dir = tempfile::tempdir().unwrap();
+    let path = |name: &str| dir.path().join(name);
+    let script = format!("touch {0}/first; while [ ! -e {0}/go ]; do sleep 0.05; done", dir.path().display());
+    let mut first = start(&node, &["lock", "l", "--", "sh", "-c", &script]);
+    wait_for_file(&path("first"));
+    let mut second = start(&node, &["lock", "l", "--", "touch", path("second").to_str().unwrap()]);
+    wait_for("the second to wait", || (waiting(&node) == 1).then_some(()));
+    assert!(!path("second").exists());
+    fs::write(path("go"), "").unwrap();
+    assert!(first.0.wait().unwrap().success());
+    assert!(second.0.wait().unwrap().success());
+    assert!(path("second").exists());
+}
+
+/// Scripts tell "somebody else does it" from "it failed" by the code.
+#[test]
+fn exit_codes_tell_apart_what_happened() {
+    let node = start_node();
+    let dir = tempfile::tempdir().unwrap();
+    let code = |words: &[&str]| {
+        let output = run(&node, words);
+        (output.status.code(), said(&output))
+    };
+    let is = |words: &[&str], expected: i32| {
+        let (code, said) = code(words);
+        assert_eq!(code, Some(expected), "{words:?}: {said}");
+    };
+    is(&["lock", "l", "--", "sh", "-c", "exit 7"], 7);
+    is(&["lock", "l", "--", "sh", "-c", "kill -TERM $$"], 128 + 15);
+    is(&["lock", "l", "--", "/no/such/program"], 127);
+    is(&["lock", "l", "--", dir.path().to_str().unwrap()], 126);
+    is(&["lock", "l"], 2);
+    is(&["lock", "l", "--ttl", "soon", "--", "true"], 2);
+    is(&["lock", "l", "--ttl", "1ms", "--", "true"], 2);
+    is(&["lock", "", "--", "true"], 2);
+    is(&["lock", "l", "--native", "127.0.0.1:1", "--", "true"], 69);
+    let held = dir.path().join("held");
+    let script = format!("touch {}; sleep 1000", held.display());
+    let _holder = start(&node, &["lock", "busy", "-n", "1", "--", "sh", "-c", &script]);
+    wait_for_file(&held);
+    is(&["lock", "busy", "-n", "1", "--wait", "0s", "--", "true"], 75);
+    is(&["lock", "busy", "-n", "1", "--wait", "100ms", "--", "true"], 75);
+    is(&["lock", "busy", "-n", "2", "--", "true"], 77);
+    is(&["barrier", "b", "--parties", "2", "--wait", "100ms"], 75);
+    is(&["barrier", "b", "--parties", "1"], 0);
+}
+
+/// What `ps` shows of a process group: nobody but zombies that nobody has waited for.
+fn is_gone(marker: &Path) -> bool {
+    let pid = fs::read_to_string(marker).unwrap();
+    let stat = fs::read_to_string(format!("/proc/{}/stat", pid.trim())).unwrap_or_default();
+    stat.is_empty() || stat.rsplit(')').next().unwrap_or_default().trim_start().starts_with('Z')
+}
+
+/// K6: who lost the lock must not go on working, not even a child that ignores being asked.
+#[test]
+fn a_program_is_ended_when_its_lock_is_lost() {
+    let node = start_node();
+    let dir = tempfile::tempdir().unwrap();
+    let (polite, stubborn) = (dir.path().join("polite"), dir.path().join("stubborn"));
+    // Writes its own pid, and that of a child that ignores SIGTERM.
+    let script = format!(
+        "sh -c 'trap \"\" TERM; echo $$ > {0}.new; mv {0}.new {0}; while :; do sleep 0.1; done' & \
+         echo $$ > {1}.new; mv {1}.new {1}; wait",
+        stubborn.display(),
+        polite.display()
+    );
+    let mut holder = start(&node, &["lock", "l", "--grace", "500ms", "--", "sh", "-c", &script]);
+    wait_for_file(&polite);
+    wait_for_file(&stubborn);
+    let session = locks(&node)[0]["holders"][0]["session"].as_str().unwrap().to_owned();
+    let ended = run(&node, &["sessions", "--end", &session]);
+    assert!(ended.status.success(), "{}", said(&ended));
+    assert_eq!(holder.0.wait().unwrap().code(), Some(76));
+    assert!(is_gone(&polite));
+    wait_for("the stubborn child to be gone", || is_gone(&stubborn).then_some(()));
+}
+
+/// L12: the same when nobody can be reached: then nobody says that the lock is lost, and it is all the same.
+#[test]
+fn a_program_is_ended_when_no_node_can_be_reached_any_more() {
+    let mut node = start_node();
+    let dir = tempfile::tempdir().unwrap();
+    let held = dir.path().join("held");
+    let script = format!("echo $$ > {0}.new; mv {0}.new {0}; exec sleep 1000", held.display());
+    let mut holder = start(&node, &["elect", "e", "--ttl", "2s", "--", "sh", "-c", &script]);
+    wait_for_file(&held);
+    node.cluster.nodes[0].kill();
+    assert_eq!(holder.0.wait().unwrap().code(), Some(76));
+    assert!(is_gone(&held));
+}
+
+/// Ctrl-C while waiting must not leave a place in the queue that others wait behind.
+#[test]
+fn a_waiter_that_is_interrupted_leaves_the_queue() {
+    let node = start_node();
+    let dir = tempfile::tempdir().unwrap();
+    let held = dir.path().join("held");
+    let script = format!("touch {}; sleep 1000", held.display());
+    let _holder = start(&node, &["lock", "l", "--", "sh", "-c", &script]);
+    wait_for_file(&held);
+    let mut command = command(&node, &["lock", "l", "--", "true"]);
+    let mut waiter = Running(command.process_group(0).stderr(Stdio::null()).spawn().unwrap());
+    wait_for("the waiter", || (waiting(&node) == 1).then_some(()));
+    let pid = rustix::process::Pid::from_raw(i32::try_from(waiter.0.id()).unwrap()).unwrap();
+    rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
+    assert!(!waiter.0.wait().unwrap().success());
+    wait_for("the place to be given up", || (waiting(&node) == 0).then_some(()));
+}
+
+/// L11: those that share run together, and at most as many as there are permits.
+#[test]
+fn shared_locks_and_permits_let_several_in() {
+    let node = start_node();
+    let dir = tempfile::tempdir().unwrap();
+    for (kind, words) in [("shared", &["--shared"][..]), ("permits", &["-n", "2"])] {
+        let meet = |me: &str, other: &str| {
+            let (me, other) = (dir.path().join(format!("{kind}-{me}")), dir.path().join(format!("{kind}-{other}")));
+            let script = format!("touch {}; while [ ! -e {} ]; do sleep 0.05; done", me.display(), other.display());
+            start(&node, &[&["lock", kind], words, &["--", "sh", "-c", &script]].concat())
+        };
+        let (mut one, mut other) = (meet("a", "b"), meet("b", "a"));
+        assert!(one.0.wait().unwrap().success());
+        assert!(other.0.wait().unwrap().success());
+    }
+}
+
+/// B1: the last one to come lets all go on.
+#[test]
+fn a_barrier_lets_all_go_when_the_last_one_comes() {
+    let node = start_node();
+    let mut one = start(&node, &["barrier", "b", "--parties", "2"]);
+    let sessions = || {
+        let output = run(&node, &["sessions", "--output", "json"]);
+        let found: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+        found.as_array().unwrap().iter().filter(|session| session["count"] == 1).count()
+    };
+    wait_for("the first to be there", || (sessions() == 1).then_some(()));
+    assert!(one.0.try_wait().unwrap().is_none());
+    assert!(run(&node, &["barrier", "b", "--parties", "2"]).status.success());
+    assert!(one.0.wait().unwrap().success());
+}
+
+/// People look at this when something hangs: who has it, since when, who waits.
+#[test]
+fn locks_are_listed_with_holder_token_queue_and_time_left() {
+    let node = start_node();
+    let none = run(&node, &["locks"]);
+    assert!(said(&none).contains("nothing is held"), "{}", said(&none));
+    let dir = tempfile::tempdir().unwrap();
+    let held = dir.path().join("held");
+    let script = format!("echo $TIDELOCK_TOKEN > {0}.new; mv {0}.new {0}; sleep 1000", held.display());
+    let _holder = start(&node, &["lock", "billing/a", "--data", "the \u{1b} one", "--", "sh", "-c", &script]);
+    wait_for_file(&held);
+    let _waiter = start(&node, &["lock", "billing/a", "--", "true"]);
+    wait_for("the waiter", || (waiting(&node) == 1).then_some(()));
+    let shown = said(&run(&node, &["locks", "billing/"]));
+    let token = fs::read_to_string(&held).unwrap();
+    let holder = shown.lines().find(|line| line.contains("holds")).unwrap();
+    assert!(holder.contains("billing/a") && holder.contains(token.trim()), "{shown}");
+    assert!(holder.contains("the \\x1b one"), "others' bytes do not command the terminal: {shown}");
+    assert!(shown.lines().any(|line| line.contains("waits, 1 before it")), "{shown}");
+    let found = locks(&node);
+    let left = found[0]["holders"][0]["left_ms"].as_u64().unwrap();
+    assert!((1..=10_000).contains(&left), "{found}");
+    assert!(said(&run(&node, &["locks", "other/"])).contains("nothing is held"));
+}
+
+/// Packagers install these; they need no node.
+#[test]
+fn completions_and_manual_pages_are_printed() {
+    let run = |words: &[&str]| tidelock().args(words).output().unwrap();
+    for shell in ["bash", "zsh", "fish"] {
+        let output = run(&["completions", shell]);
+        assert!(output.status.success() && said(&output).contains("tidelock"), "{shell}");
+    }
+    let page = run(&["man"]);
+    assert!(page.status.success() && said(&page).contains(".TH"), "{}", said(&page));
+    let dir = tempfile::tempdir().unwrap();
+    assert!(run(&["man", "--dir", dir.path().to_str().unwrap()]).status.success());
+    let lock = fs::read_to_string(dir.path().join("tidelock-lock.1")).unwrap();
+    assert!(lock.contains("TIDELOCK_TOKEN"), "{lock}");
+}

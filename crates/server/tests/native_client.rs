@@ -1,0 +1,347 @@
+//! The client library against real nodes: its documentation's examples, what dropped futures leave behind, and what
+//! a holder learns when nodes die or fall silent.
+
+// A test ends at the first surprise.
+#![allow(clippy::unwrap_used)]
+// The examples are written to be read in a documentation.
+#![allow(unreachable_pub)]
+
+mod support;
+
+// The examples of the client's documentation, which are shown there and run here.
+#[path = "../../client/src/doc/barrier.rs"]
+mod barrier_example;
+#[path = "../../client/src/doc/counter.rs"]
+mod counter_example;
+#[path = "../../client/src/doc/double_barrier.rs"]
+mod double_barrier_example;
+#[path = "../../client/src/doc/election.rs"]
+mod election_example;
+#[path = "../../client/src/doc/fence.rs"]
+mod fence_example;
+#[path = "../../client/src/doc/hazard.rs"]
+mod hazard_example;
+#[path = "../../client/src/doc/latch.rs"]
+mod latch_example;
+#[path = "../../client/src/doc/lock.rs"]
+mod lock_example;
+#[path = "../../client/src/doc/phaser.rs"]
+mod phaser_example;
+#[path = "../../client/src/doc/rcu.rs"]
+mod rcu_example;
+#[path = "../../client/src/doc/rw_lock.rs"]
+mod rw_lock_example;
+#[path = "../../client/src/doc/semaphore.rs"]
+mod semaphore_example;
+
+use std::future::Future;
+use std::pin::pin;
+use std::time::Duration;
+
+use support::until::until;
+use support::{Cluster, within};
+use tidelock_client::inspect::Kind;
+use tidelock_client::{Client, Code, Error, Loss, OnDeath};
+
+/// Kinds that have members: what somebody could leave behind.
+const WITH_MEMBERS: [Kind; 8] =
+    [Kind::Lock, Kind::Semaphore, Kind::Election, Kind::Barrier, Kind::Latch, Kind::Phaser, Kind::Rcu, Kind::Hazard];
+
+async fn client(ports: &[u16]) -> Client {
+    with_ttl(ports, Duration::from_secs(10)).await
+}
+
+async fn with_ttl(ports: &[u16], ttl: Duration) -> Client {
+    let urls: Vec<String> = ports.iter().map(|port| format!("127.0.0.1:{port}")).collect();
+    within("a client", Client::options().ttl(ttl).connect(urls)).await.unwrap()
+}
+
+/// How many members anything has.
+async fn members(client: &Client) -> u64 {
+    let mut all = 0;
+    for kind in WITH_MEMBERS {
+        all += client.names(kind, "").await.unwrap().iter().map(|found| found.members).sum::<u64>();
+    }
+    all
+}
+
+async fn until_nothing_is_held(client: &Client) {
+    until("everything to be given back", async || (members(client).await == 0).then_some(())).await;
+}
+
+/// What the documentation shows must work as it is shown.
+#[tokio::test]
+async fn each_example_of_the_documentation_runs() {
+    let (_cluster, ports) = Cluster::start_native(1);
+    let client = client(&ports).await;
+    within("lock", lock_example::bill(&client)).await.unwrap();
+    within("rw_lock", rw_lock_example::update_then_read(&client)).await.unwrap();
+    within("semaphore", semaphore_example::import(&client)).await.unwrap();
+    within("election", election_example::lead(&client)).await.unwrap();
+    within("barrier", barrier_example::start_together(&client)).await.unwrap();
+    within("double_barrier", double_barrier_example::work_together(&client)).await.unwrap();
+    within("latch", latch_example::wait_for_both(&client)).await.unwrap();
+    within("phaser", phaser_example::two_rounds(&client)).await.unwrap();
+    within("counter", counter_example::count(&client)).await.unwrap();
+    within("fence", fence_example::keep_the_old_one_out(&client)).await.unwrap();
+    within("rcu", rcu_example::replace(&client)).await.unwrap();
+    within("hazard", hazard_example::look_then_remove(&client)).await.unwrap();
+    until_nothing_is_held(&client).await;
+}
+
+/// Asks for something in one of many ways, and holds it for a moment if it comes to that.
+async fn use_something(client: &Client, which: u32) {
+    let held = Duration::from_millis(1);
+    match which % 8 {
+        0 => drop(client.lock("l").acquire().await),
+        1 => drop(client.rw_lock("l").read().await),
+        2 => drop(client.semaphore("s", 2).acquire(1 + which / 8 % 2).await),
+        3 => drop(client.election("e").campaign().await),
+        4 => drop(client.barrier("b", 3).enter().await),
+        5 => drop(client.phaser("p").register(2).await),
+        6 => drop(client.hazard("h").protect().await),
+        _ => {
+            let guard = client.lock("l").wait(Duration::from_millis(2)).acquire().await;
+            tokio::time::sleep(held).await;
+            drop(guard);
+        }
+    }
+}
+
+/// Polls a future `polls` times, each after it was woken, and drops it.
+async fn drop_after(polls: u32, future: impl Future<Output = ()>) {
+    let mut future = pin!(future);
+    let mut left = polls;
+    std::future::poll_fn(|context| {
+        if left == 0 {
+            return std::task::Poll::Ready(());
+        }
+        left -= 1;
+        future.as_mut().poll(context)
+    })
+    .await;
+}
+
+/// L7, K5: programs time out, select and cancel everywhere. Wherever a future is dropped, no holder and no place may
+/// stay behind: everybody after it would wait for as long as the session lives.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn futures_dropped_at_any_point_leave_nothing_behind() {
+    let (_cluster, ports) = Cluster::start_native(1);
+    let client = client(&ports).await;
+    let watcher = with_ttl(&ports, Duration::from_secs(60)).await;
+    for round in 0..6_u32 {
+        // Every other time somebody holds what they all want, so that giving up is not the same as being granted.
+        let others = match round % 2 {
+            0 => None,
+            _ => Some((
+                watcher.lock("l").acquire().await.unwrap(),
+                watcher.semaphore("s", 2).acquire(2).await.unwrap(),
+                watcher.election("e").campaign().await.unwrap(),
+            )),
+        };
+        let mut tasks = Vec::new();
+        for number in 0..120_u32 {
+            let client = client.clone();
+            let which = number.wrapping_mul(7).wrapping_add(round);
+            tasks.push(tokio::spawn(async move {
+                if number % 2 == 0 {
+                    // At every point where it waits.
+                    let polled = drop_after(number / 2 % 5, use_something(&client, which));
+                    let _ = tokio::time::timeout(Duration::from_millis(30), polled).await;
+                } else {
+                    // At any time.
+                    let time = Duration::from_micros(u64::from(rand::random_range(0..20_000_u32)));
+                    let _ = tokio::time::timeout(time, use_something(&client, which)).await;
+                }
+            }));
+        }
+        for task in tasks {
+            within("the tasks", task).await.unwrap();
+        }
+        let held = if others.is_some() { 3 } else { 0 };
+        until("everything to be given back", async || (members(&watcher).await == held).then_some(())).await;
+        drop(others);
+        until_nothing_is_held(&watcher).await;
+        // And the lock is not only listed as free.
+        within("the lock", client.lock("l").acquire()).await.unwrap().release().await.unwrap();
+    }
+}
+
+/// L5, L9: who waits is told, in order, with a larger token.
+#[tokio::test]
+async fn a_lock_goes_to_who_asked_next_with_a_larger_token() {
+    let (_cluster, ports) = Cluster::start_native(1);
+    let client = client(&ports).await;
+    let first = client.lock("l").acquire().await.unwrap();
+    assert_eq!(client.lock("l").try_acquire().await.unwrap_err().code(), Some(Code::Busy));
+    let late = client.lock("l").wait(Duration::from_millis(50)).acquire().await;
+    assert_eq!(late.unwrap_err().code(), Some(Code::TimedOut));
+    let lock = client.lock("l");
+    let mut second = pin!(lock.acquire());
+    assert!(tokio::time::timeout(Duration::from_millis(50), second.as_mut()).await.is_err());
+    let token = first.token();
+    drop(first);
+    let second = within("the second", second).await.unwrap();
+    assert!(second.token() > token);
+    second.check().unwrap();
+    second.confirm().await.unwrap();
+    second.release().await.unwrap();
+    until_nothing_is_held(&client).await;
+}
+
+/// EL3: a leader can hand over to whom it likes; that one knows, and so do observers.
+#[tokio::test]
+async fn a_leader_names_its_successor() {
+    let (_cluster, ports) = Cluster::start_native(1);
+    let (one, two, three) = (client(&ports).await, client(&ports).await, client(&ports).await);
+    let leading = one.election("e").data("one").campaign().await.unwrap();
+    let stand = |client: &Client, who: &'static str| {
+        let election = client.election("e").data(who);
+        tokio::spawn(async move { election.campaign().await })
+    };
+    let second = stand(&two, "two");
+    until("the second to stand", async || (members(&one).await == 2).then_some(())).await;
+    let third = stand(&three, "three");
+    until("the third to stand", async || (members(&one).await == 3).then_some(())).await;
+    let mut changes = one.election("e").observe().await.unwrap();
+    assert_eq!(within("news", changes.next()).await.unwrap().unwrap().data, "one");
+    leading.resign_to(three.session_id().unwrap()).await.unwrap();
+    let third = within("the third", third).await.unwrap().unwrap();
+    assert_eq!(within("news", changes.next()).await.unwrap().unwrap().data, "three");
+    assert_eq!(third.session(), three.session_id().unwrap());
+    third.resign().await.unwrap();
+    let second = within("the second", second).await.unwrap().unwrap();
+    assert_eq!(within("news", changes.next()).await.unwrap().unwrap().token, second.token());
+    drop(second);
+    until_nothing_is_held(&one).await;
+    assert_eq!(within("news", changes.next()).await.unwrap(), None);
+}
+
+/// B1, and what is told when a participant dies.
+#[tokio::test]
+async fn a_barrier_breaks_for_those_who_wait_when_one_goes() {
+    let (_cluster, ports) = Cluster::start_native(1);
+    let (one, two) = (client(&ports).await, client(&ports).await);
+    let barrier = one.barrier("b", 3).on_death(OnDeath::Break);
+    let waits = tokio::spawn(async move { barrier.enter().await });
+    let other = two.barrier("b", 3).on_death(OnDeath::Break);
+    let goes = tokio::spawn(async move { other.enter().await });
+    until("both to be there", async || (members(&one).await == 2).then_some(())).await;
+    goes.abort();
+    assert_eq!(within("the news", waits).await.unwrap(), Err(Loss::Broken.into()));
+    until_nothing_is_held(&one).await;
+}
+
+/// P1, P2: a tree of phasers has one phase, which ends when all parties of all its parts have arrived.
+#[tokio::test]
+async fn parties_of_a_tree_of_phasers_end_a_phase_together() {
+    let (_cluster, ports) = Cluster::start_native(1);
+    let client = client(&ports).await;
+    let mut root = client.phaser("root").register(1).await.unwrap();
+    let mut left = client.phaser("left").parent("root").register(1).await.unwrap();
+    let mut right = client.phaser("right").parent("root").register(2).await.unwrap();
+    let phase = client.phaser("left").phase().await.unwrap();
+    let outside = client.phaser("right");
+    let waits = tokio::spawn(async move { outside.await_advance(phase).await });
+    assert_eq!(root.arrive().await.unwrap(), phase);
+    assert_eq!(left.arrive().await.unwrap(), phase);
+    assert_eq!(right.arrive_some(1).await.unwrap(), phase);
+    assert_eq!(client.phaser("root").phase().await.unwrap(), phase);
+    assert_eq!(within("the phase", right.arrive_and_await()).await.unwrap(), phase + 1);
+    assert_eq!(within("the onlooker", waits).await.unwrap(), Ok(phase + 1));
+    // Who dies is not waited for.
+    drop(right);
+    assert_eq!(root.arrive().await.unwrap(), phase + 1);
+    assert_eq!(within("the phase", left.arrive_and_await()).await.unwrap(), phase + 2);
+}
+
+/// L12, K6: a holder that cannot renew must know before anybody else has the lock.
+#[tokio::test]
+async fn a_holder_cut_off_from_the_cluster_knows_in_time() {
+    let (cluster, ports) = Cluster::start_native(1);
+    let client = with_ttl(&ports, Duration::from_secs(2)).await;
+    let guard = client.lock("l").acquire().await.unwrap();
+    guard.check().unwrap();
+    cluster.nodes[0].pause();
+    let lost = within("the loss", guard.lost()).await;
+    assert_eq!(lost, Error::Lost(Loss::Expired));
+    assert_eq!(guard.check(), Err(Error::Lost(Loss::Expired)));
+    cluster.nodes[0].resume();
+    // The client goes on with a new session; the old one gives way.
+    let again = within("the lock", client.lock("l").acquire()).await.unwrap();
+    assert!(again.token() > guard.token());
+    assert!(guard.check().is_err(), "what is lost stays lost");
+    assert!(guard.release().await.unwrap_err().is_lost());
+    again.release().await.unwrap();
+}
+
+/// A session that an operator ends, or that the cluster gave up on, is told to who works under it.
+#[tokio::test]
+async fn a_session_ended_by_somebody_else_is_told_to_holders_and_waiters() {
+    let (_cluster, ports) = Cluster::start_native(1);
+    let (client, operator) = (client(&ports).await, client(&ports).await);
+    let guard = client.lock("l").acquire().await.unwrap();
+    let lock = client.lock("l");
+    let waits = tokio::spawn(async move { lock.acquire().await.map(drop) });
+    until("the waiter", async || (members(&operator).await == 2).then_some(())).await;
+    operator.end_session(client.session_id().unwrap()).await.unwrap();
+    assert_eq!(within("the loss", guard.lost()).await, Error::Lost(Loss::SessionEnded));
+    assert!(guard.check().is_err());
+    assert_eq!(within("the waiter", waits).await.unwrap(), Err(Error::Lost(Loss::SessionEnded)));
+    until_nothing_is_held(&operator).await;
+}
+
+/// A node that dies must cost nobody a lock: the client goes to another one, with the same session.
+#[tokio::test]
+async fn a_lock_and_a_place_in_its_queue_survive_the_death_of_any_node() {
+    let (mut cluster, ports) = Cluster::start_native(3);
+    let ttl = Duration::from_secs(10);
+    let (holder, waiter) = (with_ttl(&ports, ttl).await, with_ttl(&ports, ttl).await);
+    let guard = holder.lock("l").acquire().await.unwrap();
+    let lock = waiter.lock("l");
+    let waits = tokio::spawn(async move { lock.acquire().await });
+    until("the waiter", async || (members(&holder).await == 2).then_some(())).await;
+    for node in 0..3 {
+        cluster.nodes[node].kill();
+        within("a confirmation", guard.confirm()).await.unwrap();
+        let counted = waiter.counter("n").add(1).await.unwrap();
+        assert_eq!(counted, i64::try_from(node).unwrap() + 1, "H25: a request asked again happens once");
+        cluster.nodes[node].start();
+        cluster.nodes[node].wait_until_ready();
+        guard.check().unwrap();
+    }
+    let token = guard.token();
+    guard.release().await.unwrap();
+    let second = within("the waiter", waits).await.unwrap().unwrap();
+    assert!(second.token() > token);
+}
+
+/// What is lost must not be worked on: the work is stopped where it is.
+#[tokio::test]
+async fn work_under_a_lock_is_stopped_when_the_lock_is_lost() {
+    let (_cluster, ports) = Cluster::start_native(1);
+    let (client, operator) = (client(&ports).await, client(&ports).await);
+    let lock = client.lock("l");
+    let token = tokio::spawn(async move { lock.run(async |guard| guard.token()).await });
+    within("the work", token).await.unwrap().unwrap();
+    let lock = client.lock("l");
+    let works = tokio::spawn(async move { lock.run(async |_| std::future::pending::<()>().await).await });
+    until("the work to begin", async || (members(&operator).await == 1).then_some(())).await;
+    operator.end_session(client.session_id().unwrap()).await.unwrap();
+    assert!(within("the loss", works).await.unwrap().unwrap_err().is_lost());
+}
+
+/// Nothing is left of a client that ends in order, not even its session.
+#[tokio::test]
+async fn a_client_that_is_closed_or_dropped_leaves_no_session() {
+    let (_cluster, ports) = Cluster::start_native(1);
+    let operator = client(&ports).await;
+    let (closed, dropped) = (client(&ports).await, client(&ports).await);
+    let _guard = closed.lock("l").acquire().await.unwrap();
+    let _other = dropped.semaphore("s", 2).acquire(2).await.unwrap();
+    assert_eq!(operator.sessions().await.unwrap().len(), 2);
+    within("closing", closed.close()).await;
+    drop((dropped, _other));
+    until("the sessions to end", async || operator.sessions().await.unwrap().is_empty().then_some(())).await;
+    assert_eq!(members(&operator).await, 0);
+}
