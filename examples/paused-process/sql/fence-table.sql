@@ -1,0 +1,4 @@
+CREATE TABLE fence (
+    name       text   PRIMARY KEY,
+    last_token bigint NOT NULL
+);

@@ -1,0 +1,3 @@
+UPDATE account SET last_token = :token
+ WHERE name = 'cash' AND last_token <= :token
+RETURNING balance;

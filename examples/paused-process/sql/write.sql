@@ -1,0 +1,2 @@
+UPDATE account SET balance = :balance, writer = :'who'
+ WHERE name = 'cash';
