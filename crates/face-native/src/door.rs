@@ -19,7 +19,6 @@ use crate::connect::{MESSAGE_BYTES_MAX, connect};
 use crate::mailbox::Format;
 use crate::problem::Problem;
 use crate::services::Services;
-use crate::told::{Subject, told};
 use crate::translate;
 use crate::unary::{Method, SERVICE};
 use tidelock_native_api::v1;
@@ -189,7 +188,5 @@ async fn observe(services: &Arc<Services>, proof: &Proof, message: Bytes) -> Res
         .map_err(|error| Problem::wrong("BAD_MESSAGE", error.to_string()))?;
     let (kind, name) = (translate::kind(request.kind)?, translate::name(&request.name)?);
     let caller = services.caller(proof)?;
-    let mailbox = services.router.mailbox(Format::Notices);
-    services.observe(caller, (kind, &name), request.told_revision, &mailbox).await?;
-    Ok(told(Arc::clone(services), mailbox, Subject::Name(kind, name)))
+    services.listen_to_name(caller, (kind, name), request.told_revision, Format::Notices).await
 }

@@ -30,7 +30,6 @@ use crate::connect::MESSAGE_BYTES_MAX;
 use crate::mailbox::Format;
 use crate::problem::{CHALLENGE, Problem};
 use crate::services::Services;
-use crate::told::{Subject, told};
 use crate::translate;
 
 use query::Parameters;
@@ -130,20 +129,17 @@ async fn events(services: &Arc<Services>, is_name: bool, head: &Parts) -> Result
         Some(last) => last,
         None => parameters.number("from")?.unwrap_or(0),
     };
-    let mailbox = services.router.mailbox(Format::Events);
-    let subject = if is_name {
+    let body = if is_name {
         let kind = parameters.text("kind")?;
         let kind = v1::Kind::from_str_name(&kind.to_ascii_uppercase()).unwrap_or(v1::Kind::Unspecified);
         let (kind, name) = (translate::kind(kind.into())?, translate::name(&parameters.text("name")?)?);
-        services.observe(caller, (kind, &name), told_revision, &mailbox).await?;
-        Subject::Name(kind, name)
+        services.listen_to_name(caller, (kind, name), told_revision, Format::Events).await?
     } else {
         let session = parameters.number("session")?.and_then(|id| i64::try_from(id).ok());
         let session = LeaseId(session.ok_or_else(|| Problem::wrong("BAD_PARAMETER", "give session=ID"))?);
-        services.attach(&caller, session, told_revision, &mailbox).await?;
-        Subject::Session(session)
+        services.listen_to_session(caller, session, told_revision, Format::Events).await?
     };
-    let mut response = Response::new(told(Arc::clone(services), mailbox, subject));
+    let mut response = Response::new(body);
     response.headers_mut().insert(CONTENT_TYPE, EVENTS);
     response.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-cache"));
     Ok(response)

@@ -9,6 +9,7 @@ use std::task::Waker;
 use bytes::Bytes;
 use futures_util::task::AtomicWaker;
 use tidelock_native_api::v1::lost::Reason;
+use tokio::sync::Notify;
 
 /// Most messages that wait for one client.
 pub(crate) const MESSAGES_MAX: usize = 1024;
@@ -54,11 +55,13 @@ pub(crate) struct Mailbox {
     pub(crate) format: Format,
     content: Mutex<Content>,
     reader: AtomicWaker,
+    /// Something was taken out.
+    taken: Notify,
 }
 
 impl Mailbox {
     pub(crate) fn new(format: Format) -> Mailbox {
-        Mailbox { format, content: Mutex::default(), reader: AtomicWaker::new() }
+        Mailbox { format, content: Mutex::default(), reader: AtomicWaker::new(), taken: Notify::new() }
     }
 
     fn lock(&self) -> MutexGuard<'_, Content> {
@@ -98,11 +101,30 @@ impl Mailbox {
         self.reader.register(reader);
     }
 
+    /// Waits until it is at most half full: for who tells much at once, and must not cut the client by it.
+    pub(crate) async fn until_room(&self) {
+        loop {
+            let mut taken = std::pin::pin!(self.taken.notified());
+            taken.as_mut().enable();
+            {
+                let content = self.lock();
+                let has_room = content.items.len() < MESSAGES_MAX / 2 && content.bytes < BYTES_MAX / 2;
+                if has_room || content.end.is_some() {
+                    return;
+                }
+            }
+            taken.await;
+        }
+    }
+
     /// Moves all there is to the end of `items`; why there will be no more, if so.
     pub(crate) fn take(&self, items: &mut std::collections::VecDeque<Item>) -> Option<Reason> {
         let mut content = self.lock();
         content.bytes = 0;
-        items.extend(content.items.drain(..));
+        if !content.items.is_empty() {
+            items.extend(content.items.drain(..));
+            self.taken.notify_waiters();
+        }
         content.end
     }
 }

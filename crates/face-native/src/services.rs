@@ -26,9 +26,8 @@ pub(crate) struct Services {
     node: u64,
 }
 
-/// A session as far as it matters to who attaches it.
+/// What a session holds: a page of it, and how much it is in all.
 pub(crate) struct Known {
-    pub(crate) ttl_ms: u32,
     pub(crate) holdings: Vec<v1::Holding>,
     pub(crate) count: u64,
 }
@@ -118,16 +117,21 @@ impl Services {
         let (_, found) = self.find(caller, query, Consistency::Linearizable).await?;
         let found = crate::questions::sessions_found(found)?.into_iter().next();
         let found = found.ok_or(tidelock_model::NativeError::UnknownSession)?;
-        Ok(Known { ttl_ms: found.ttl_ms, holdings: found.holdings, count: found.count })
+        Ok(Known { holdings: found.holdings, count: found.count })
+    }
+
+    /// The time to live of a session of the caller's.
+    pub(crate) async fn ttl_ms(&self, caller: &Caller, session: LeaseId) -> Result<u32, Problem> {
+        let query = NativeQuery::Session { session, skip: 0, holdings: 0 };
+        let (_, found) = self.find(caller, query, Consistency::Linearizable).await?;
+        let found = crate::questions::sessions_found(found)?.into_iter().next();
+        Ok(found.ok_or(tidelock_model::NativeError::UnknownSession)?.ttl_ms)
     }
 
     /// Renews a session for a caller who was not asked yet whether it is theirs.
     pub(crate) async fn keep_alive(&self, caller: &Caller, request: v1::KeepAlive) -> Result<v1::KeptAlive, Problem> {
         let v1::KeepAlive { session, sent } = request;
-        let query = NativeQuery::Session { session: LeaseId(session), skip: 0, holdings: 0 };
-        let (_, found) = self.find(caller, query, Consistency::Linearizable).await?;
-        let found = crate::questions::sessions_found(found)?.into_iter().next();
-        let ttl_ms = found.ok_or(tidelock_model::NativeError::UnknownSession)?.ttl_ms;
+        let ttl_ms = self.ttl_ms(caller, LeaseId(session)).await?;
         match self.renewals.renew(LeaseId(session)).await? {
             Renewal::Kept => Ok(v1::KeptAlive { sent, ttl_ms, session }),
             Renewal::Gone => Err(tidelock_model::NativeError::UnknownSession.into()),

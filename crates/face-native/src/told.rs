@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
+use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -9,42 +10,49 @@ use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use http_body::Frame;
-use tidelock_model::{Kind, LeaseId, Name};
+use tidelock_model::{Caller, Kind, LeaseId, Name};
 use tidelock_native_api::v1::lost::Reason;
 use tokio::time::{Interval, MissedTickBehavior, interval};
 use tonic::body::Body;
 use tonic::{Code, Status};
 
 use crate::mailbox::{Format, Item, Mailbox};
+use crate::problem::Problem;
 use crate::services::Services;
 
 /// How long a stream of events may be silent: proxies cut what they take for dead.
 const COMMENT_EVERY: Duration = Duration::from_secs(15);
 
 /// What is listened to.
-pub(crate) enum Subject {
+enum Subject {
     Name(Kind, Name),
     Session(LeaseId),
 }
+
+/// Tells what happened before, and comes to nothing, or to why it could not.
+type CatchingUp = Pin<Box<dyn Future<Output = Result<(), Problem>> + Send>>;
 
 struct Told {
     services: Arc<Services>,
     mailbox: Arc<Mailbox>,
     subject: Subject,
     items: VecDeque<Item>,
+    /// What happened before is being told.
+    catching_up: Option<CatchingUp>,
     comments: Option<Interval>,
     end: Option<Reason>,
     over: bool,
 }
 
-/// The body of such an answer; `mailbox` was told of already.
-pub(crate) fn told(services: Arc<Services>, mailbox: Arc<Mailbox>, subject: Subject) -> Body {
+/// The body of such an answer; what happens from now on is in `mailbox` already.
+fn told(services: Arc<Services>, mailbox: Arc<Mailbox>, subject: Subject, catching_up: Option<CatchingUp>) -> Body {
     let comments = (mailbox.format == Format::Events).then(|| {
         let mut comments = interval(COMMENT_EVERY);
         comments.set_missed_tick_behavior(MissedTickBehavior::Delay);
         comments
     });
-    Body::new(Told { services, mailbox, subject, items: VecDeque::new(), comments, end: None, over: false })
+    let items = VecDeque::new();
+    Body::new(Told { services, mailbox, subject, items, catching_up, comments, end: None, over: false })
 }
 
 fn status(reason: Reason) -> Status {
@@ -84,6 +92,15 @@ impl http_body::Body for Told {
             return Poll::Ready(None);
         }
         this.mailbox.register(cx.waker());
+        if let Some(catching_up) = &mut this.catching_up
+            && let Poll::Ready(done) = catching_up.as_mut().poll(cx)
+        {
+            this.catching_up = None;
+            if let Err(problem) = done {
+                let is_compacted = problem.code == "COMPACTED";
+                this.mailbox.end(if is_compacted { Reason::Compacted } else { Reason::Unreachable });
+            }
+        }
         if this.end.is_none() {
             this.end = this.mailbox.take(&mut this.items);
         }
@@ -114,5 +131,42 @@ impl Drop for Told {
             Subject::Name(kind, name) => router.stop_observing(*kind, name.as_str(), &self.mailbox),
             Subject::Session(session) => router.detach(std::iter::once(session.0), &self.mailbox),
         }
+    }
+}
+
+impl Services {
+    /// Listens to a name, and first to what happened to it after the revision that was told last.
+    pub(crate) async fn listen_to_name(
+        self: &Arc<Services>,
+        caller: Caller,
+        (kind, name): (Kind, Name),
+        told_revision: u64,
+        format: Format,
+    ) -> Result<Body, Problem> {
+        let (mailbox, hold_back) = (self.router.mailbox(format), told_revision > 0);
+        let after = self.router.observe(&*self.coordinator, caller, (kind, &name), &mailbox, hold_back).await?;
+        let (services, of, to) = (Arc::clone(self), name.clone(), Arc::clone(&mailbox));
+        let catching_up: Option<CatchingUp> = hold_back.then(|| {
+            Box::pin(async move { services.catch_up((kind, &of), told_revision, after, &to).await }) as CatchingUp
+        });
+        Ok(told(Arc::clone(self), mailbox, Subject::Name(kind, name), catching_up))
+    }
+
+    /// Listens to a session, and first to what it was granted after the revision that was told last.
+    pub(crate) async fn listen_to_session(
+        self: &Arc<Services>,
+        caller: Caller,
+        session: LeaseId,
+        told_revision: u64,
+        format: Format,
+    ) -> Result<Body, Problem> {
+        let mailbox = self.router.mailbox(format);
+        self.begin_attaching(&caller, session, &mailbox).await?;
+        let (services, to) = (Arc::clone(self), Arc::clone(&mailbox));
+        let catching_up: Option<CatchingUp> = (told_revision > 0).then(|| {
+            Box::pin(async move { services.tell_missed_grants(&caller, session, told_revision, &to).await })
+                as CatchingUp
+        });
+        Ok(told(Arc::clone(self), mailbox, Subject::Session(session), catching_up))
     }
 }

@@ -79,16 +79,27 @@ impl Services {
         told_revision: u64,
         mailbox: &Arc<Mailbox>,
     ) -> Result<(u64, u32), Problem> {
-        // Whether it is the caller's is asked before it is taken from another stream, and what it holds afterwards.
-        let ttl_ms = self.session(caller, session, u64::MAX).await?.ttl_ms;
-        let after = self.router.attach(session, mailbox).await;
+        let attached = self.begin_attaching(caller, session, mailbox).await?;
         if told_revision > 0 {
             self.tell_missed_grants(caller, session, told_revision, mailbox).await?;
         }
-        Ok((after, ttl_ms))
+        Ok(attached)
     }
 
-    async fn tell_missed_grants(
+    /// Attaches a session of the caller's: after which revision all is pushed, and its time to live.
+    pub(crate) async fn begin_attaching(
+        &self,
+        caller: &Caller,
+        session: LeaseId,
+        mailbox: &Arc<Mailbox>,
+    ) -> Result<(u64, u32), Problem> {
+        // Whether it is the caller's is asked before it is taken from another stream, and what it holds afterwards.
+        let ttl_ms = self.ttl_ms(caller, session).await?;
+        Ok((self.router.attach(session, mailbox).await, ttl_ms))
+    }
+
+    /// Tells what a session was granted after a revision and still holds, at the pace of its client.
+    pub(crate) async fn tell_missed_grants(
         &self,
         caller: &Caller,
         session: LeaseId,
@@ -116,6 +127,7 @@ impl Services {
             let notice = missed_grant(kind, name, session, member);
             let data = Data::new(member.data.clone())?;
             let mut encoded = Encoded::at(self.router.encoder(), notice, Revision(member.token), &data);
+            mailbox.until_room().await;
             mailbox.push(encoded.item(mailbox.format, None));
         }
         Ok(())
@@ -135,12 +147,23 @@ impl Services {
         if !hold_back {
             return Ok(after);
         }
+        self.catch_up((kind, name), told_revision, after, mailbox).await.map(|()| told_revision)
+    }
+
+    /// Tells an observer what happened before it came, at the pace of its client, and then what was held back.
+    pub(crate) async fn catch_up(
+        &self,
+        (kind, name): (Kind, &Name),
+        told_revision: u64,
+        after: u64,
+        mailbox: &Arc<Mailbox>,
+    ) -> Result<(), Problem> {
         let replayed = self.replay((kind, name), told_revision, after, mailbox).await;
         match replayed {
             Ok(()) => self.router.caught_up(kind, name.as_str(), mailbox),
             Err(_) => self.router.stop_observing(kind, name.as_str(), mailbox),
         }
-        replayed.map(|()| told_revision)
+        replayed
     }
 
     /// Tells what happened to a name after one revision and up to another.
@@ -168,6 +191,7 @@ impl Services {
                         if at(event) > up_to {
                             return Ok(());
                         }
+                        mailbox.until_room().await;
                         self.tell_again(event, mailbox);
                     }
                 }

@@ -178,6 +178,35 @@ async fn an_observer_is_told_everything_once_and_in_order() {
     assert_eq!(notice.revision, told[2].0);
 }
 
+/// Who was away for long missed more than a mailbox holds. It must be told all of it at its own pace: one that is cut for
+/// being told too much at once comes back to the same.
+#[tokio::test]
+async fn an_observer_that_was_away_for_long_is_told_all_it_missed() {
+    const CHANGES: i64 = 3000;
+    let (_cluster, ports) = Cluster::start_native(1);
+    let mut stream = Stream::connect(ports[0]).await;
+    let session = stream.open(TTL_MS).await;
+    let first = answer_revision(&mut stream, session, add("long", 1)).await;
+    for _ in 0..CHANGES / 60 {
+        let mut last = 0;
+        for _ in 0..60 {
+            last = stream.ask(session, add("long", 1)).await;
+        }
+        stream.reply(last).await;
+    }
+    let mut back = Stream::connect(ports[0]).await;
+    back.send(observe(v1::Kind::Counter, "long", first)).await;
+    let request = v1::ObserveRequest { kind: v1::Kind::Counter.into(), name: "long".into(), told_revision: first };
+    let mut observed = calls(ports[0]).await.observe(request).await.unwrap().into_inner();
+    for value in 2..=CHANGES + 1 {
+        assert_eq!(back.find("a change", counted).await.1, value);
+        let notice = within("a notice", observed.message()).await.unwrap().unwrap();
+        assert!(matches!(notice.notice, Some(v1::notice::Notice::Counter(counter)) if counter.value == value));
+    }
+    stream.done(session, add("long", 1)).await;
+    assert_eq!(back.find("a change", counted).await.1, CHANGES + 2);
+}
+
 /// Barriers, phasers and the rest come over the same stream; one of each kind, as far as they answer and tell.
 #[tokio::test]
 async fn every_kind_of_thing_can_be_used_over_a_stream() {
