@@ -49,6 +49,7 @@ const STACK_BYTES: usize = 16 << 20;
 /// commands print them.
 pub const PINNED_TRACES: &[(u64, &str, u128)] = &[
     (37, "quiet", 0x59bc_cc27_ed75_8470_cc01_7085_b8c8_12c5),
+    (17, "quiet, with native clients", 0x7062_d43c_a1cc_bfb0_06d0_01dc_26f0_30b1),
     (22, "brutal", 0xb993_d0ec_7cf9_d11e_9a20_d036_aaa0_7df4),
 ];
 
