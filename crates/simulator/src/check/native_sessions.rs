@@ -96,7 +96,11 @@ impl Leaving {
     fn new(history: &History) -> Leaving {
         let mut leaving = Leaving { by_token: BTreeSet::new(), by_number: BTreeSet::new() };
         let refused: BTreeSet<(LeaseId, u64)> = requests(history)
-            .filter(|(_, call)| matches!(call.told, NativeTold::Decided { result: Err(_), .. }))
+            // That the session is over says nothing of an earlier attempt under the same number.
+            .filter(|(_, call)| {
+                matches!(&call.told, NativeTold::Decided { result: Err(error), .. }
+                    if *error != NativeError::UnknownSession)
+            })
             .map(|(request, _)| (request.session, request.number))
             .collect();
         for (request, _) in requests(history) {
