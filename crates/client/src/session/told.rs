@@ -153,6 +153,9 @@ impl Session {
 
     /// The stream pushes what concerns this session.
     pub(crate) fn attached(&mut self, attached: &v1::Attached, now: Moment, out: &mut Vec<Output>) {
+        if !matches!(self.state, State::Open { .. }) {
+            return;
+        }
         out.push(Output::Send(keep_alive(attached.session, now)));
         // What happened before is pushed first; `told` moves on with it.
         if self.told == 0 {
