@@ -58,7 +58,7 @@ pub async fn main() -> Result<(), Box<dyn Error>> {
     }
 
     let told = sql(if is_fenced { FENCED_WRITE } else { WRITE }, &who, guard.token(), balance + deposit)?;
-    say(&who, &format!("wrote {}; the database says: {}", balance + deposit, told.trim()));
+    say(&who, &format!("sends {} to the database, which says: {}", balance + deposit, told.trim()));
     match guard.release().await {
         Ok(()) => say(&who, "gave the lock back"),
         Err(error) => say(&who, &format!("cannot give the lock back: {error}")),

@@ -8,21 +8,15 @@
 mod support;
 
 /// What the guides show.
+#[path = "../../../docs/native/examples"]
 mod examples {
     #![allow(unreachable_pub)]
-    #[path = "../../../../docs/native/examples/barriers.rs"]
     pub mod barriers;
-    #[path = "../../../../docs/native/examples/counters.rs"]
     pub mod counters;
-    #[path = "../../../../docs/native/examples/elections.rs"]
     pub mod elections;
-    #[path = "../../../../docs/native/examples/fencing.rs"]
     pub mod fencing;
-    #[path = "../../../../docs/native/examples/locks.rs"]
     pub mod locks;
-    #[path = "../../../../docs/native/examples/phasers.rs"]
     pub mod phasers;
-    #[path = "../../../../docs/native/examples/rcu_and_hazard.rs"]
     pub mod rcu_and_hazard;
 }
 
@@ -126,7 +120,8 @@ async fn the_rust_of_the_guides_runs() {
 
 /// Words in capitals stand for what an earlier answer told: `"TOKEN"` for its `token`.
 fn fill_in(text: &str, told: &BTreeMap<String, String>) -> String {
-    told.iter().fold(text.to_owned(), |text, (name, value)| text.replace(&format!("\"{name}\""), &format!("\"{value}\"")))
+    told.iter()
+        .fold(text.to_owned(), |text, (name, value)| text.replace(&format!("\"{name}\""), &format!("\"{value}\"")))
 }
 
 /// Keeps all numbers of an answer by their names.
@@ -147,7 +142,10 @@ fn call(port: u16, line: &str, told: &mut BTreeMap<String, String>) {
     let body = fill_in(body.trim_matches('\''), told);
     let (status, text) = http(port, "POST", path, &body).unwrap();
     assert_eq!(status.to_string(), expected, "{line}\n{body}\n{text}");
-    remember(&serde_json::from_str(&text).unwrap(), told);
+    // A refusal has numbers, too, but they are not what the next call is about.
+    if status == 200 {
+        remember(&serde_json::from_str(&text).unwrap(), told);
+    }
 }
 
 /// Runs a block as a shell would, with `tidelock` on the path and no other node than ours in reach.

@@ -63,11 +63,11 @@ fn k6_a_paused_holder_corrupts_a_ledger_that_does_not_compare_tokens() {
         let played = told.split("\n== ").find(|played| played.contains(&format!("rows {story}:"))).unwrap();
         assert!(played.lines().any(|line| line.trim_start().starts_with("A: ") && line.contains(words)), "{played}");
     };
-    of_a("none", "the database says: UPDATE 1");
-    of_a("token", "the database says: UPDATE 0");
-    of_a("check", "check() says: not renewed in time");
+    of_a("none", "the database, which says: UPDATE 1");
+    of_a("token", "the database, which says: UPDATE 0");
+    of_a("check", "It writes nothing");
     of_a("early-check", "check() says that the lock is still its own");
-    of_a("early-check", "the database says: UPDATE 1");
+    of_a("early-check", "the database, which says: UPDATE 1");
 }
 
 /// Not a test by itself: what A and B are.

@@ -25,8 +25,9 @@ pub async fn follow(client: &Client) -> Result<(), Error> {
 pub async fn the_next_one_follows(one: Client, other: &Client) -> Result<(), Error> {
     let first = one.election("succession").campaign().await?;
     let epoch = first.token();
-    // The first leader goes without a word of farewell to the second.
-    let ((), second) = tokio::join!(one.close(), other.election("succession").campaign());
+    let candidate = other.election("succession");
+    // The first goes without a word to the second, which the cluster tells.
+    let ((), second) = tokio::join!(one.close(), candidate.campaign());
     let second = second?;
     assert!(second.token() > epoch);
     assert!(first.check().is_err());
