@@ -1,5 +1,5 @@
 //! The guides in `docs/native/`, as a reader would use them: their Rust is compiled and run against a real node, their
-//! commands are run, their calls with `curl` are made, and their SQL is that of `examples/paused-process/sql`, which
+//! commands are run, their calls with `curl` are made, and their SQL is that of `crates/client/examples/ledger/sql`, which
 //! `paused_process.rs` runs.
 
 // A test ends at the first surprise.
@@ -69,7 +69,7 @@ async fn connect(port: u16) -> Client {
 #[test]
 fn the_rust_and_sql_of_the_guides_are_those_of_the_tested_files() {
     let rust = files("docs/native/examples", ".rs");
-    let sql = files("examples/paused-process/sql", ".sql");
+    let sql = files("crates/client/examples/ledger/sql", ".sql");
     let mut seen = 0;
     for (page, text) in files("docs/native", ".md") {
         for block in blocks(&text, "rust") {
@@ -79,7 +79,7 @@ fn the_rust_and_sql_of_the_guides_are_those_of_the_tested_files() {
         }
         for block in blocks(&text, "sql") {
             let known = sql.iter().any(|(_, code)| code.trim() == block.trim());
-            assert!(known, "{page} shows SQL that is no file in examples/paused-process/sql:\n{block}");
+            assert!(known, "{page} shows SQL that is no file in crates/client/examples/ledger/sql:\n{block}");
             seen += 1;
         }
     }

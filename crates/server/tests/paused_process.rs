@@ -10,7 +10,7 @@
 #![cfg(target_os = "linux")]
 
 /// The program that deposits money: this test starts itself as it.
-#[path = "../../client/examples/ledger.rs"]
+#[path = "../../client/examples/ledger/main.rs"]
 #[allow(unreachable_pub)]
 mod ledger;
 mod support;
@@ -23,8 +23,13 @@ use support::Cluster;
 /// What `run` ends with if there is no PostgreSQL.
 const NOT_INSTALLED: i32 = 3;
 
-fn paused_process() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/paused-process")
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+/// What a reader watches.
+fn script() -> Command {
+    Command::new(root().join("examples/paused-process/run"))
 }
 
 /// The arguments that make this very program run one of its tests and show what that prints.
@@ -52,7 +57,7 @@ fn k6_a_paused_holder_corrupts_a_ledger_that_does_not_compare_tokens() {
     let (_cluster, ports) = Cluster::start_native(1);
     let me = std::env::current_exe().unwrap();
     let ledger = format!("{} {}", me.display(), as_program("the_ledger_program").join(" "));
-    let mut script = Command::new(paused_process().join("run"));
+    let mut script = script();
     script.env("TIDELOCK_NATIVE", format!("127.0.0.1:{}", ports[0])).env("LEDGER", ledger);
     let Some(told) = played(&mut script) else { return };
     println!("{told}");
@@ -85,7 +90,7 @@ fn the_ledger_program() {
 #[test]
 fn l22_the_statements_of_the_guide_refuse_an_old_token() {
     let me = std::env::current_exe().unwrap();
-    let mut script = Command::new(paused_process().join("run"));
+    let mut script = script();
     let told = played(script.arg("--database").arg(me).args(as_program("statements_beside_a_database")));
     assert!(told.is_none_or(|told| told.contains("1 passed")));
 }
@@ -96,7 +101,7 @@ fn sql(file: &str, who: &str, token: u64, balance: i64) -> String {
         .args(["--no-psqlrc", "--no-align", "--tuples-only", "--set=ON_ERROR_STOP=1"])
         .args([format!("--set=who={who}"), format!("--set=token={token}"), format!("--set=balance={balance}")])
         .arg("--file")
-        .arg(paused_process().join("sql").join(file))
+        .arg(root().join("crates/client/examples/ledger/sql").join(file))
         .output()
         .unwrap();
     assert!(output.status.success(), "{file}: {}", String::from_utf8_lossy(&output.stderr));

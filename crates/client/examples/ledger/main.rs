@@ -22,10 +22,10 @@ use tidelock_client::{Client, Token};
 /// How long the lock outlives a process that says nothing.
 const TTL: Duration = Duration::from_secs(2);
 
-const READ: &str = include_str!("../../../examples/paused-process/sql/read.sql");
-const WRITE: &str = include_str!("../../../examples/paused-process/sql/write.sql");
-const FENCED_READ: &str = include_str!("../../../examples/paused-process/sql/fenced-read.sql");
-const FENCED_WRITE: &str = include_str!("../../../examples/paused-process/sql/fenced-write.sql");
+const READ: &str = include_str!("sql/read.sql");
+const WRITE: &str = include_str!("sql/write.sql");
+const FENCED_READ: &str = include_str!("sql/fenced-read.sql");
+const FENCED_WRITE: &str = include_str!("sql/fenced-write.sql");
 
 /// Takes the lock, reads, is perhaps stopped, writes.
 #[tokio::main]
