@@ -23,7 +23,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("tls", &[]),
     ("free-ports", &[]),
     ("http2", &[]),
-    ("load", &["etcd-api"]),
+    ("load", &["etcd-api", "native-api"]),
     ("etcd-backup", &["free-ports"]),
     ("client-port", &["model", "tls", "http2"]),
     ("face-etcd", &["model", "coordinator", "etcd-api", "etcd-backup", "tls", "http2", "client-port"]),

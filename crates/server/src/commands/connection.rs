@@ -146,8 +146,12 @@ fn parse_endpoint(url: &str, args: &ClientArgs) -> Result<(Endpoint, Option<Arc<
         let what = format!("{url} is plain text, but --cacert, --cert, --key or --insecure-skip-tls-verify is given");
         return Err(Failure::usage(what).hint("write the endpoint with https://, or leave those out"));
     }
-    let endpoint = Endpoint::from_shared(url.clone())
-        .map_err(|error| Failure::usage(format!("{url:?} is not an endpoint: {error}")).hint("use http://host:2379"))?;
+    let wrong =
+        |error: String| Failure::usage(format!("{url:?} is not an endpoint: {error}")).hint("use http://host:2379");
+    let origin: Uri = Uri::try_from(url.as_str()).map_err(|error| wrong(error.to_string()))?;
+    // The channel refuses https for which it has no TLS itself, so it is told where to go as if there were none.
+    let place = if tls { url.replacen("https", "http", 1) } else { url.clone() };
+    let endpoint = Endpoint::from_shared(place).map_err(|error| wrong(error.to_string()))?.origin(origin);
     Ok((endpoint, if tls { Some(connector(&url, args)?) } else { None }))
 }
 

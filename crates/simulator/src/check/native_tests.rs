@@ -186,7 +186,7 @@ fn legal_histories_of_native_primitives_pass() {
     assert_eq!(violations(&meetings().done()), [] as [&str; 0]);
 }
 
-fn change<'a>(history: &'a mut History, is_it: impl Fn(&NativeChange) -> bool) -> &'a mut NativeChange {
+fn change(history: &mut History, is_it: impl Fn(&NativeChange) -> bool) -> &mut NativeChange {
     let changes = history.ledger.native.values_mut().flat_map(|at| at.changes.iter_mut());
     changes.into_iter().find(|change| is_it(change)).expect("there is one")
 }
@@ -200,7 +200,7 @@ fn set_place(change: &mut NativeChange, set: impl FnOnce(&mut tidelock_model::na
 #[test]
 fn k2_a_second_holder_is_caught() {
     let mut history = queue().done();
-    let waiting = change(&mut history, |change| is_waiting(change));
+    let waiting = change(&mut history, is_waiting);
     let Slot::Member { number, .. } = waiting.slot else { panic!() };
     set_place(waiting, |place| place.token = number);
     assert_found(&history, "K2 native_queues");

@@ -84,7 +84,7 @@ async fn handle(coordinator: Arc<dyn Coordinator>, ask: NativeAsk) -> NativeTold
             let is_open = matches!(command, NativeCommand::Open { .. });
             let request = is_open.then_some(RequestId { client, number: 0 });
             let proposed = coordinator.propose(Caller::Internal, Command::Native(command), request).await;
-            proposed.map_or_else(not_proposed, decided)
+            proposed.map_or_else(|error| not_proposed(&error), decided)
         }
     }
 }
@@ -110,7 +110,7 @@ fn decided(outcome: Outcome) -> NativeTold {
     NativeTold::Decided { revision: revision.0, index, result }
 }
 
-fn not_proposed(error: ProposeError) -> NativeTold {
+fn not_proposed(error: &ProposeError) -> NativeTold {
     let unknown =
         matches!(error, ProposeError::OutcomeUnknown { .. } | ProposeError::Interrupted | ProposeError::Stopping);
     let text = error.to_string();
