@@ -11,7 +11,7 @@ use tidelock_native_api::v1::{
     ToClient, answer, from_client, notice, reply, request, to_client,
 };
 
-use super::Locked;
+use super::lock_run::{LockRun, Locked};
 use crate::grpc::StreamId;
 use crate::lines::{Actor, Answer, Lines, Protocol, Tag, Turn};
 use crate::random::Random;
@@ -48,16 +48,10 @@ pub fn lock_natively(
         workers: (0..workers).map(worker).collect(),
         streams,
         by_session: HashMap::new(),
-        time,
-        start: None,
-        until: None,
-        last: Instant::now(),
-        begun: false,
-        locked: Locked::default(),
+        run: LockRun::new(time),
     };
     lines.run(&mut actor)?;
-    actor.locked.elapsed = actor.start.map_or(Duration::ZERO, |start| actor.last.duration_since(start));
-    Ok(actor.locked)
+    Ok(actor.run.finish())
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -82,13 +76,7 @@ struct Workers {
     /// The stream of each connection.
     streams: Vec<StreamId>,
     by_session: HashMap<i64, usize>,
-    time: Duration,
-    /// When the last worker had its session.
-    start: Option<Instant>,
-    until: Option<Instant>,
-    last: Instant,
-    begun: bool,
-    locked: Locked,
+    run: LockRun,
 }
 
 impl Workers {
@@ -124,7 +112,7 @@ impl Workers {
 
     fn opened(&mut self, opened: &OpenReply) {
         if let Some(error) = &opened.error {
-            return self.fail(format!("open: {}: {}", error.code, error.message));
+            return self.run.fail(format!("open: {}: {}", error.code, error.message));
         }
         let at = opened.client as usize & AT_MASK;
         self.workers[at].session = opened.session;
@@ -135,8 +123,8 @@ impl Workers {
         let Some(at) = self.by_session.get(&reply.session).copied() else { return };
         let answer = match reply.result {
             Some(reply::Result::Answer(answer)) => answer,
-            Some(reply::Result::Error(error)) => return self.fail(format!("{}: {}", error.code, error.message)),
-            None => return self.fail("a reply without a result".to_string()),
+            Some(reply::Result::Error(error)) => return self.run.fail(format!("{}: {}", error.code, error.message)),
+            None => return self.run.fail("a reply without a result".to_string()),
         };
         if reply.number != self.workers[at].number {
             return;
@@ -145,16 +133,14 @@ impl Workers {
             (Doing::Acquire, NativeAnswer { answer: Some(answer::Answer::Place(place)) }) if place.token != 0 => {
                 self.release(lines, at, place.token);
             }
-            (Doing::Release, _) => {
-                let now = lines.now();
-                if !self.is_over(now) {
-                    self.last = now;
-                    self.locked.cycles += 1;
-                    self.locked.latencies.record(now.duration_since(self.workers[at].since));
-                    self.acquire(lines, at);
-                }
-            }
+            (Doing::Release, _) => self.released(lines, at),
             _ => {}
+        }
+    }
+
+    fn released(&mut self, lines: &mut Lines, at: usize) {
+        if self.run.cycle(lines.now(), self.workers[at].since) {
+            self.acquire(lines, at);
         }
     }
 
@@ -163,17 +149,6 @@ impl Workers {
         if self.workers[at].doing == Doing::Acquire {
             self.release(lines, at, granted.token);
         }
-    }
-
-    fn is_over(&self, now: Instant) -> bool {
-        self.until.is_some_and(|until| now >= until)
-    }
-
-    fn fail(&mut self, why: String) {
-        self.locked.failed += 1;
-        self.locked.first_failure.get_or_insert(why);
-        // One failure is enough to say that this is no measurement.
-        self.until = Some(self.last);
     }
 }
 
@@ -191,22 +166,22 @@ impl Actor for Workers {
                         self.granted(lines, &granted);
                     }
                 }
-                Ok(Some(to_client::Message::Lost(lost))) => self.fail(format!("lost: {}", lost.message)),
+                Ok(Some(to_client::Message::Lost(lost))) => self.run.fail(format!("lost: {}", lost.message)),
                 Ok(_) => {}
-                Err(error) => self.fail(format!("an unreadable message: {error}")),
+                Err(error) => self.run.fail(format!("an unreadable message: {error}")),
             },
-            Answer::End(status) => self.fail(format!("status {}: {}", status.code, status.message)),
+            Answer::End(status) => self.run.fail(format!("status {}: {}", status.code, status.message)),
             Answer::Reply { .. } => {}
         }
     }
 
     fn lost(&mut self, _: &mut Lines, _: usize, _: &[Tag], why: &str) {
-        self.fail(format!("a connection was lost: {why}"));
+        self.run.fail(format!("a connection was lost: {why}"));
     }
 
     fn turn(&mut self, lines: &mut Lines) -> Turn {
         let now = lines.now();
-        if !std::mem::replace(&mut self.begun, true) {
+        if self.run.prepares() {
             let drawn = UNIX_EPOCH.elapsed().map_or(0, |since| since.as_nanos() as u64);
             let run = Random::new(drawn).next() << 24;
             for at in 0..self.workers.len() {
@@ -214,10 +189,9 @@ impl Actor for Workers {
                 let line = self.workers[at].line;
                 self.send(lines, line, from_client::Message::Open(open));
             }
-        } else if self.start.is_none() && self.by_session.len() == self.workers.len() {
-            (self.start, self.until, self.last) = (Some(now), Some(now + self.time), now);
+        } else if self.run.begins(now, self.by_session.len() == self.workers.len()) {
             (0..self.workers.len()).for_each(|at| self.acquire(lines, at));
         }
-        if self.is_over(now) { Turn::Done } else { Turn::Wait(self.until) }
+        self.run.turn(now)
     }
 }

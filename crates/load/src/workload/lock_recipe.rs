@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-use super::lock_rpc::Locked;
+use super::lock_run::{LockRun, Locked};
 use super::znode_fill::create;
 use crate::lines::{Actor, Answer, Lines, Protocol, Tag, Turn};
 use crate::zookeeper::{self as wire, opcode};
@@ -38,16 +38,10 @@ pub fn lock_by_recipe(
         workers: (0..workers).map(worker).collect(),
         parents_left: if contended { 1 } else { workers },
         waiting: HashMap::new(),
-        time,
-        start: None,
-        until: None,
-        last: now,
-        begun: false,
-        locked: Locked::default(),
+        run: LockRun::new(time),
     };
     lines.run(&mut workers)?;
-    workers.locked.elapsed = workers.start.map_or(Duration::ZERO, |start| workers.last.duration_since(start));
-    Ok(workers.locked)
+    Ok(workers.run.finish())
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -71,12 +65,7 @@ struct Workers {
     parents_left: usize,
     /// Who waits for which path to go.
     waiting: HashMap<Vec<u8>, usize>,
-    time: Duration,
-    start: Option<Instant>,
-    until: Option<Instant>,
-    last: Instant,
-    begun: bool,
-    locked: Locked,
+    run: LockRun,
 }
 
 impl Workers {
@@ -115,16 +104,6 @@ impl Workers {
         }
     }
 
-    fn is_over(&self, now: Instant) -> bool {
-        self.until.is_some_and(|until| now >= until)
-    }
-
-    fn fail(&mut self, why: String) {
-        self.locked.failed += 1;
-        self.locked.first_failure.get_or_insert(why);
-        self.until = Some(self.last);
-    }
-
     fn replied(&mut self, lines: &mut Lines, at: usize, error: i32, mut body: &[u8]) {
         match (self.workers[at].doing, error) {
             (Doing::Create, 0) => {
@@ -148,15 +127,11 @@ impl Workers {
             // It went in between.
             (Doing::Watch, NO_NODE) => self.look_again(lines, at),
             (Doing::Delete, 0) => {
-                let now = lines.now();
-                if !self.is_over(now) {
-                    self.last = now;
-                    self.locked.cycles += 1;
-                    self.locked.latencies.record(now.duration_since(self.workers[at].since));
+                if self.run.cycle(lines.now(), self.workers[at].since) {
                     self.send(lines, at, Doing::Create, "");
                 }
             }
-            (_, error) => self.fail(format!("ZooKeeper's error {error}")),
+            (_, error) => self.run.fail(format!("ZooKeeper's error {error}")),
         }
     }
 
@@ -174,7 +149,7 @@ impl Actor for Workers {
         if tag == PARENT {
             match error {
                 0 | NODE_EXISTS => self.parents_left = self.parents_left.saturating_sub(1),
-                error => self.fail(format!("ZooKeeper's error {error}")),
+                error => self.run.fail(format!("ZooKeeper's error {error}")),
             }
             return;
         }
@@ -188,21 +163,20 @@ impl Actor for Workers {
     }
 
     fn lost(&mut self, _: &mut Lines, _: usize, _: &[Tag], why: &str) {
-        self.fail(format!("a connection was lost: {why}"));
+        self.run.fail(format!("a connection was lost: {why}"));
     }
 
     fn turn(&mut self, lines: &mut Lines) -> Turn {
         let now = lines.now();
-        if !std::mem::replace(&mut self.begun, true) {
+        if self.run.prepares() {
             let mut parents: Vec<String> = self.workers.iter().map(|worker| worker.parent.clone()).collect();
             parents.dedup();
             for parent in parents {
                 lines.ask(0, PARENT, opcode::CREATE, |out| create(out, parent.as_bytes(), 0, 0, |_| {}));
             }
-        } else if self.start.is_none() && self.parents_left == 0 {
-            (self.start, self.until, self.last) = (Some(now), Some(now + self.time), now);
+        } else if self.run.begins(now, self.parents_left == 0) {
             (0..self.workers.len()).for_each(|at| self.send(lines, at, Doing::Create, ""));
         }
-        if self.is_over(now) { Turn::Done } else { Turn::Wait(self.until) }
+        self.run.turn(now)
     }
 }

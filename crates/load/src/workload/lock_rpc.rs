@@ -7,27 +7,12 @@ use prost::Message;
 use tidelock_etcd_api::etcdserverpb::{LeaseGrantRequest, LeaseGrantResponse};
 use tidelock_etcd_api::v3lockpb::{LockRequest, LockResponse, UnlockRequest};
 
+use super::lock_run::{LockRun, Locked};
 use crate::etcd_messages::method;
-use crate::histogram::Histogram;
 use crate::lines::{Actor, Answer, Lines, Protocol, Tag, Turn};
 
 /// Longer than any run: nobody keeps these leases alive.
 const LEASE_TTL_S: i64 = 120;
-
-/// What was done with locks.
-#[derive(Clone, Debug, Default)]
-pub struct Locked {
-    /// Times that a lock was taken and given back.
-    pub cycles: u64,
-    /// From asking for the lock to having given it back.
-    pub latencies: Histogram,
-    /// How long it went on.
-    pub elapsed: Duration,
-    /// Requests that failed, and why the first did.
-    pub failed: u64,
-    /// Why the first of them failed.
-    pub first_failure: Option<String>,
-}
 
 /// Lets `workers` take locks for `time`: the one lock called `name`, or each one of its own.
 pub fn lock_by_rpc(
@@ -46,13 +31,9 @@ pub fn lock_by_rpc(
         doing: Doing::Grant,
         since: Instant::now(),
     };
-    let now = Instant::now();
-    let workers = (0..workers).map(worker).collect();
-    let mut actor =
-        Workers { workers, time, start: None, until: None, last: now, begun: false, locked: Locked::default() };
+    let mut actor = Workers { workers: (0..workers).map(worker).collect(), run: LockRun::new(time) };
     lines.run(&mut actor)?;
-    actor.locked.elapsed = actor.start.map_or(Duration::ZERO, |start| actor.last.duration_since(start));
-    Ok(actor.locked)
+    Ok(actor.run.finish())
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -74,13 +55,7 @@ struct Worker {
 
 struct Workers {
     workers: Vec<Worker>,
-    time: Duration,
-    /// When the last worker had its lease.
-    start: Option<Instant>,
-    until: Option<Instant>,
-    last: Instant,
-    begun: bool,
-    locked: Locked,
+    run: LockRun,
 }
 
 impl Workers {
@@ -100,17 +75,6 @@ impl Workers {
         };
         lines.call(worker.line, at as Tag, path, |out| out.extend_from_slice(&message));
     }
-
-    fn is_over(&self, now: Instant) -> bool {
-        self.until.is_some_and(|until| now >= until)
-    }
-
-    fn fail(&mut self, why: String) {
-        self.locked.failed += 1;
-        self.locked.first_failure.get_or_insert(why);
-        // One failure is enough to say that this is no measurement.
-        self.until = Some(self.last);
-    }
 }
 
 impl Actor for Workers {
@@ -127,16 +91,14 @@ impl Actor for Workers {
                     Doing::Unlock | Doing::Nothing => {}
                 }
             }
-            Answer::End(status) if status.code != 0 => self.fail(format!("status {}: {}", status.code, status.message)),
+            Answer::End(status) if status.code != 0 => {
+                self.run.fail(format!("status {}: {}", status.code, status.message));
+            }
             Answer::End(_) => match self.workers[at].doing {
                 Doing::Grant => self.workers[at].doing = Doing::Nothing,
                 Doing::Lock => self.send(lines, at, Doing::Unlock),
                 Doing::Unlock => {
-                    let now = lines.now();
-                    if !self.is_over(now) {
-                        self.last = now;
-                        self.locked.cycles += 1;
-                        self.locked.latencies.record(now.duration_since(self.workers[at].since));
+                    if self.run.cycle(lines.now(), self.workers[at].since) {
                         self.send(lines, at, Doing::Lock);
                     }
                 }
@@ -147,17 +109,16 @@ impl Actor for Workers {
     }
 
     fn lost(&mut self, _: &mut Lines, _: usize, _: &[Tag], why: &str) {
-        self.fail(format!("a connection was lost: {why}"));
+        self.run.fail(format!("a connection was lost: {why}"));
     }
 
     fn turn(&mut self, lines: &mut Lines) -> Turn {
         let now = lines.now();
-        if !std::mem::replace(&mut self.begun, true) {
+        if self.run.prepares() {
             (0..self.workers.len()).for_each(|at| self.send(lines, at, Doing::Grant));
-        } else if self.start.is_none() && self.workers.iter().all(|worker| worker.doing == Doing::Nothing) {
-            (self.start, self.until, self.last) = (Some(now), Some(now + self.time), now);
+        } else if self.run.begins(now, self.workers.iter().all(|worker| worker.doing == Doing::Nothing)) {
             (0..self.workers.len()).for_each(|at| self.send(lines, at, Doing::Lock));
         }
-        if self.is_over(now) { Turn::Done } else { Turn::Wait(self.until) }
+        self.run.turn(now)
     }
 }

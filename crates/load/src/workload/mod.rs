@@ -11,6 +11,7 @@ mod lease;
 mod lock_native;
 mod lock_recipe;
 mod lock_rpc;
+mod lock_run;
 mod mixed;
 mod put;
 mod range;
@@ -29,7 +30,8 @@ pub use fill::Fill;
 pub use lease::{LeaseGrants, LeasePuts, Renewed, renew};
 pub use lock_native::lock_natively;
 pub use lock_recipe::lock_by_recipe;
-pub use lock_rpc::{Locked, lock_by_rpc};
+pub use lock_rpc::lock_by_rpc;
+pub use lock_run::Locked;
 pub use watch_fan_out::{FanOut, FannedOut, Watchers};
 pub use znode_fill::ZnodeFill;
 
