@@ -10,6 +10,7 @@
 //!
 //! Not here: who waits for what (`proposals`, `read_barrier`), applying (`applier`), any IO.
 
+mod answers;
 mod changes;
 mod elections;
 mod log_store;
@@ -21,6 +22,7 @@ use raft::eraftpb::{ConfChangeV2, ConfState, EntryType, Message, MessageType};
 use raft::{Config, RawNode, SnapshotStatus, StateRole};
 use tidelock_model::{HardState, LogEntry, LogIndex, MemberChange, MemberRole, NodeId, Reader, Term, Wire};
 
+use self::answers::Acknowledged;
 use self::changes::{conf_change, left, without_staying};
 pub(crate) use self::elections::Asked;
 use self::elections::Held;
@@ -192,6 +194,8 @@ pub struct Consensus {
     insists: u32,
     /// See [`Consensus::take_asked`].
     asked: Option<Asked>,
+    /// What a leader was told last.
+    acknowledged: Option<Acknowledged>,
     /// Index up to which entries were handed out as committed.
     handed_out: u64,
     /// Index up to which they were carried out. A snapshot may be carried out before the log's restart
@@ -235,6 +239,7 @@ impl Consensus {
             held: None,
             insists: 0,
             asked: None,
+            acknowledged: None,
             handed_out,
             carried_out: handed_out,
         };

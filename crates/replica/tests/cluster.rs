@@ -4,6 +4,8 @@
 // The harness is part of the tests: what it unwraps is there, or the test has failed.
 #![allow(clippy::unwrap_used)]
 
+#[path = "cluster/answers.rs"]
+mod answers;
 #[path = "cluster/broken_link.rs"]
 mod broken_link;
 

@@ -72,8 +72,7 @@ impl Consensus {
         if asks {
             self.note_request(&message);
         }
-        // What the library refuses here (an unknown sender of a response, a stale transfer) is weather.
-        let _ = self.raw.step(message);
+        self.step_library(message);
         self.fix_election_timeout();
     }
 
