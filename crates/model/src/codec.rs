@@ -38,6 +38,9 @@ pub enum DecodeError {
     },
 }
 
+/// Room for the byte form of most values. Without it a short command's is moved five times while it grows.
+const USUAL_BYTES: usize = 128;
+
 /// A value with a byte form.
 pub trait Wire: Sized {
     /// Appends the byte form to `out`.
@@ -48,7 +51,7 @@ pub trait Wire: Sized {
 
     /// The byte form alone.
     fn to_bytes(&self) -> Vec<u8> {
-        let mut out = Vec::new();
+        let mut out = Vec::with_capacity(USUAL_BYTES);
         self.encode(&mut out);
         out
     }
