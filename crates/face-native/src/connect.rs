@@ -322,7 +322,8 @@ impl<F: Future<Output = Done>> Connect<F> {
     fn kept_alive(&mut self, session: LeaseId, sent: u64, result: Result<Renewal, Problem>) {
         match (result, self.sessions.get(&session.0)) {
             (Ok(Renewal::Kept), Some(ttl_ms)) => {
-                let kept = v1::KeptAlive { sent, ttl_ms: *ttl_ms, session: session.0 };
+                let header = Some(self.services.header_now());
+                let kept = v1::KeptAlive { sent, ttl_ms: *ttl_ms, session: session.0, header };
                 self.replies.push_back((0, ToClient::KeptAlive(kept)));
             }
             (Ok(Renewal::Gone), Some(_)) => {

@@ -97,7 +97,7 @@ impl Service for ClientConnection {
             };
             match within(patience, answering).await {
                 Ok(message) => Reply::Message(message),
-                Err(problem) => Reply::Other(Status::from(problem).into_http()),
+                Err(problem) => Reply::Other(Status::from(problem.at(services.header_now())).into_http()),
             }
         })
     }
@@ -165,7 +165,8 @@ impl NativeFace {
                 let method = method_of(head.uri.path()).ok_or_else(|| Status::unimplemented("unknown method"))?;
                 let patience = head.headers.get("grpc-timeout").and_then(|value| time_given(value.as_bytes()));
                 let message = one(body).await?;
-                let answer = within(patience, services.call(method, &proof, message)).await?;
+                let answer = within(patience, services.call(method, &proof, message)).await;
+                let answer = answer.map_err(|problem| problem.at(services.header_now()))?;
                 let mut trailers = HeaderMap::new();
                 trailers.insert("grpc-status", HeaderValue::from_static("0"));
                 Body::new(Full::new(answer).with_trailers(async { Some(Ok(trailers)) }))

@@ -20,7 +20,7 @@ use http::{HeaderValue, Method as HttpMethod, Request, Response, StatusCode};
 use http_body_util::{BodyExt, Full, Limited};
 use serde_json::{Map, Value};
 use tidelock_client_port::{PREFIX_BYTES, Unreadable, is_of_another_origin};
-use tidelock_model::LeaseId;
+use tidelock_model::{LeaseId, NativeError};
 use tidelock_native_api::v1;
 use tidelock_native_api::v1::error::Family;
 use tonic::body::Body;
@@ -45,7 +45,7 @@ const EVENTS: HeaderValue = HeaderValue::from_static("text/event-stream");
 pub(crate) async fn answer(face: &NativeFace, request: Request<Body>) -> Response<Body> {
     match try_answer(face, request).await {
         Ok(response) => response,
-        Err(problem) => refused(&problem),
+        Err(problem) => refused(&problem, face.services().header_now()),
     }
 }
 
@@ -73,6 +73,9 @@ async fn try_answer(face: &NativeFace, request: Request<Body>) -> Result<Respons
         return Err(wrong_method(path, "POST"));
     }
     let json = object(body).await?;
+    if lives_too_long(&json) {
+        return Err(NativeError::TtlOutOfRange.into());
+    }
     let encoded = route.shape.request_from_json(route.message(json).to_string().as_bytes(), true).map_err(bad_json)?;
     let proof = services.proof(&head.headers, &head.extensions).await?;
     let parameters = Parameters::of(head.uri.query());
@@ -90,6 +93,13 @@ async fn try_answer(face: &NativeFace, request: Request<Body>) -> Result<Respons
 
 fn wrong_method(path: &str, right: &str) -> Problem {
     Problem::wrong("METHOD_NOT_ALLOWED", format!("{path} takes {right}"))
+}
+
+/// Whether a time to live does not even fit its field: it is out of range like any other that is too long.
+fn lives_too_long(json: &Map<String, Value>) -> bool {
+    let number = |value: &Value| value.as_u64().or_else(|| value.as_str()?.parse().ok());
+    let asked = ["ttlMs", "ttl_ms"].iter().filter_map(|name| number(json.get(*name)?));
+    asked.max().is_some_and(|ttl_ms| ttl_ms > u64::from(u32::MAX))
 }
 
 fn bad_json(unreadable: Unreadable) -> Problem {
@@ -145,9 +155,12 @@ async fn events(services: &Arc<Services>, is_name: bool, head: &Parts) -> Result
     Ok(response)
 }
 
-fn refused(problem: &Problem) -> Response<Body> {
+fn refused(problem: &Problem, header: v1::Header) -> Response<Body> {
     let v1::Error { code, message, numbers, .. } = problem.to_wire();
-    let mut json = serde_json::json!({ "code": code, "message": message, "family": problem.family.as_str_name() });
+    let (revision, term) = (header.revision.to_string(), header.term.to_string());
+    let header = serde_json::json!({ "revision": revision, "term": term });
+    let family = problem.family.as_str_name();
+    let mut json = serde_json::json!({ "code": code, "message": message, "family": family, "header": header });
     if !numbers.is_empty() {
         let text = |(name, number): (String, i64)| (name, Value::from(number.to_string()));
         json["numbers"] = Value::Object(numbers.into_iter().map(text).collect());

@@ -21,11 +21,12 @@ pub(crate) struct Problem {
     pub(crate) code: &'static str,
     pub(crate) message: String,
     numbers: Vec<(&'static str, i64)>,
+    header: Option<v1::Header>,
 }
 
 impl Problem {
     pub(crate) fn new(family: Family, code: &'static str, message: impl Into<String>) -> Problem {
-        Problem { family, code, message: message.into(), numbers: Vec::new() }
+        Problem { family, code, message: message.into(), numbers: Vec::new(), header: None }
     }
 
     /// The request itself is mistaken.
@@ -38,6 +39,11 @@ impl Problem {
         Problem::new(Family::Unknown, "INTERNAL", "the answer is to another request")
     }
 
+    /// The same, with where the node was when it found that out.
+    pub(crate) fn at(self, header: v1::Header) -> Problem {
+        Problem { header: Some(header), ..self }
+    }
+
     pub(crate) fn to_wire(&self) -> v1::Error {
         let numbers = self.numbers.iter().map(|(name, number)| ((*name).to_owned(), *number));
         v1::Error {
@@ -45,6 +51,7 @@ impl Problem {
             message: self.message.clone(),
             numbers: numbers.collect::<BTreeMap<_, _>>(),
             family: self.family.into(),
+            header: self.header,
         }
     }
 
@@ -125,7 +132,7 @@ impl From<NativeError> for Problem {
             E::RequestForgotten { .. } => (Family::Wrong, "REQUEST_FORGOTTEN"),
             E::NotFound => (Family::Absent, "NOT_FOUND"),
         };
-        Problem { family, code, message: error.to_string(), numbers: numbers(error) }
+        Problem { family, code, message: error.to_string(), numbers: numbers(error), header: None }
     }
 }
 

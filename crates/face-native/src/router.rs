@@ -43,6 +43,8 @@ type Map<K, V> = HashMap<K, V, RandomState>;
 struct Observer {
     mailbox: Arc<Mailbox>,
     caller: Caller,
+    /// Up to here it was told by another node, which may be ahead of this one.
+    told_revision: u64,
     /// What happened since it came, while it is told what happened before.
     held: Option<Vec<Item>>,
 }
@@ -146,15 +148,15 @@ impl Router {
         }
     }
 
-    /// Has `mailbox` told what happens to a name: after which revision. If it is to be told first what happened before,
-    /// all of this is held back until [`Router::caught_up`].
+    /// Has `mailbox` told what happens to a name: after which revision. If it names one that it was told of, it is to be
+    /// told first what happened after that, and all of this is held back until [`Router::caught_up`].
     pub(crate) async fn observe(
         &self,
         coordinator: &dyn Coordinator,
         caller: Caller,
         (kind, name): (Kind, &Name),
         mailbox: &Arc<Mailbox>,
-        hold_back: bool,
+        told_revision: u64,
     ) -> Result<u64, Problem> {
         self.until_opened().await;
         let mut table = self.lock();
@@ -162,7 +164,8 @@ impl Router {
         coordinator.auth().check(&caller, &Need::ReadName(name.as_str()))?;
         let observers = table.observers.entry(kind as u8).or_default().entry(name.as_str().into()).or_default();
         observers.retain(|observer| !Arc::ptr_eq(&observer.mailbox, mailbox));
-        observers.push(Observer { mailbox: Arc::clone(mailbox), caller, held: hold_back.then(Vec::new) });
+        let held = (told_revision > 0).then(Vec::new);
+        observers.push(Observer { mailbox: Arc::clone(mailbox), caller, told_revision, held });
         Ok(self.routed())
     }
 
@@ -319,7 +322,8 @@ impl Router {
                 mailbox.push(encoded.item(mailbox.format, granted));
             }
         }
-        for observer in observers.iter_mut().flat_map(|observers| observers.iter_mut()) {
+        let untold = |observer: &&mut Observer| now > observer.told_revision;
+        for observer in observers.iter_mut().flat_map(|observers| observers.iter_mut()).filter(untold) {
             let item = encoded.item(observer.mailbox.format, granted);
             match &mut observer.held {
                 None => drop(observer.mailbox.push(item)),

@@ -133,7 +133,7 @@ impl Services {
         let v1::KeepAlive { session, sent } = request;
         let ttl_ms = self.ttl_ms(caller, LeaseId(session)).await?;
         match self.renewals.renew(LeaseId(session)).await? {
-            Renewal::Kept => Ok(v1::KeptAlive { sent, ttl_ms, session }),
+            Renewal::Kept => Ok(v1::KeptAlive { sent, ttl_ms, session, header: Some(self.header_now()) }),
             Renewal::Gone => Err(tidelock_model::NativeError::UnknownSession.into()),
             Renewal::Ending => Err(Problem::new(
                 v1::error::Family::Unavailable,

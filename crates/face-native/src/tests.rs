@@ -155,6 +155,10 @@ async fn keep_alives_of_sessions_that_are_not_attached_are_refused() {
     }
     let session = client.open().await;
     client.send(FromClient::KeepAlive(v1::KeepAlive { sent: 2, session })).await;
-    let kept = v1::KeptAlive { sent: 2, ttl_ms: 60_000, session };
-    assert_eq!(client.next().await, Some(ToClient::KeptAlive(kept)));
+    match client.next().await {
+        Some(ToClient::KeptAlive(v1::KeptAlive { sent: 2, ttl_ms: 60_000, session: kept, header: Some(header) })) => {
+            assert_eq!((kept, header.revision, header.term), (session, 1, 3));
+        }
+        other => panic!("{other:?}"),
+    }
 }

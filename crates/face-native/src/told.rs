@@ -65,6 +65,47 @@ fn status(reason: Reason) -> Status {
 }
 
 impl Told {
+    /// Puts out what there is. A server-sent event that is the last of its revision names it, and none goes out before
+    /// it is known which one that is: a client that comes back with it has missed nothing, and hears nothing twice.
+    fn put_out(&mut self, mut routed: u64, out: &mut BytesMut) {
+        if self.mailbox.format != Format::Events {
+            return self.items.drain(..).for_each(|item| out.extend_from_slice(&item.payload));
+        }
+        while let Some(revision) = self.items.front().map(|item| item.revision) {
+            // Who is told what happened before may be in the middle of the last revision there is here.
+            let is_under_way =
+                self.catching_up.is_some() && revision > 0 && self.items.iter().all(|item| item.revision <= revision);
+            if is_under_way {
+                return;
+            }
+            if revision > routed && self.catching_up.is_none() {
+                if !self.services.router.wake_at(revision, &self.mailbox) {
+                    return;
+                }
+                // It was handed out a moment ago: then the rest of it is in the mailbox.
+                routed = self.services.router.routed().max(revision);
+                self.end = self.mailbox.take(&mut self.items).or(self.end);
+            }
+            let Some(item) = self.items.pop_front() else { return };
+            let next = self.items.iter().map(|item| item.revision).find(|next| *next > 0);
+            if revision > 0 && next != Some(revision) {
+                out.extend_from_slice(format!("id: {revision}\n").as_bytes());
+            }
+            out.extend_from_slice(&item.payload);
+        }
+    }
+
+    /// A session is told what it was granted before and what it is granted meanwhile side by side, and of what falls
+    /// between twice.
+    fn put_in_order(&mut self) {
+        let items = self.items.make_contiguous();
+        // What is out of order is the end of the session, and stays the last.
+        items.sort_by_key(|item| item.revision.wrapping_sub(1));
+        let mut items = Vec::from(std::mem::take(&mut self.items));
+        items.dedup_by(|one, other| one.revision == other.revision && one.payload == other.payload);
+        self.items = items.into();
+    }
+
     /// The last words, in the format of the client.
     fn last(&mut self, reason: Reason) -> Frame<Bytes> {
         self.over = true;
@@ -92,20 +133,26 @@ impl http_body::Body for Told {
             return Poll::Ready(None);
         }
         this.mailbox.register(cx.waker());
+        let mut caught_up = false;
         if let Some(catching_up) = &mut this.catching_up
             && let Poll::Ready(done) = catching_up.as_mut().poll(cx)
         {
-            this.catching_up = None;
+            (this.catching_up, caught_up) = (None, true);
             if let Err(problem) = done {
                 let is_compacted = problem.code == "COMPACTED";
                 this.mailbox.end(if is_compacted { Reason::Compacted } else { Reason::Unreachable });
             }
         }
+        // Read before the mailbox is emptied: what was handed out up to here is in it.
+        let routed = this.services.router.routed();
         if this.end.is_none() {
             this.end = this.mailbox.take(&mut this.items);
         }
+        if caught_up && this.mailbox.format == Format::Events {
+            this.put_in_order();
+        }
         let mut out = BytesMut::new();
-        this.items.drain(..).for_each(|item| out.extend_from_slice(&item.payload));
+        this.put_out(routed, &mut out);
         if let Some(comments) = &mut this.comments
             && comments.poll_tick(cx).is_ready()
             && out.is_empty()
@@ -143,10 +190,11 @@ impl Services {
         told_revision: u64,
         format: Format,
     ) -> Result<Body, Problem> {
-        let (mailbox, hold_back) = (self.router.mailbox(format), told_revision > 0);
-        let after = self.router.observe(&*self.coordinator, caller, (kind, &name), &mailbox, hold_back).await?;
+        self.check_told(told_revision).await?;
+        let mailbox = self.router.mailbox(format);
+        let after = self.router.observe(&*self.coordinator, caller, (kind, &name), &mailbox, told_revision).await?;
         let (services, of, to) = (Arc::clone(self), name.clone(), Arc::clone(&mailbox));
-        let catching_up: Option<CatchingUp> = hold_back.then(|| {
+        let catching_up: Option<CatchingUp> = (told_revision > 0).then(|| {
             Box::pin(async move { services.catch_up((kind, &of), told_revision, after, &to).await }) as CatchingUp
         });
         Ok(told(Arc::clone(self), mailbox, Subject::Name(kind, name), catching_up))

@@ -2,11 +2,12 @@
 
 use std::sync::Arc;
 
-use tidelock_coordinator::{WatchClosed, WatchNotice, WatchRequest, WatcherId};
+use tidelock_coordinator::{Consistency, WatchClosed, WatchNotice, WatchRequest, WatcherId};
 use tidelock_model::limits::NATIVE_LIST_MAX;
 use tidelock_model::native_keys;
 use tidelock_model::{
-    Caller, Data, Event, Kind, LeaseId, Name, NativeCommand, NativeNotice, NativeRequest, Outcome, Revision,
+    Caller, Data, Event, Kind, LeaseId, Name, NativeCommand, NativeNotice, NativeQuery, NativeRequest, Outcome,
+    Revision,
 };
 use tidelock_native_api::v1;
 
@@ -120,7 +121,7 @@ impl Services {
             let request = v1::DescribeRequest { kind, name, place, ..Default::default() };
             let (kind, name) = (translate::kind(kind)?, translate::name(&request.name)?);
             let query = questions::describe(&request)?;
-            let (_, found) = self.find(&Caller::Internal, query, tidelock_coordinator::Consistency::Local).await?;
+            let (_, found) = self.find(&Caller::Internal, query, Consistency::Local).await?;
             let found = questions::described(v1::Header::default(), found)?;
             // It may have been given back meanwhile.
             let Some(member) = found.members.first().filter(|member| member.session == session.0) else { continue };
@@ -142,12 +143,26 @@ impl Services {
         told_revision: u64,
         mailbox: &Arc<Mailbox>,
     ) -> Result<u64, Problem> {
-        let hold_back = told_revision > 0;
-        let after = self.router.observe(&*self.coordinator, caller, (kind, name), mailbox, hold_back).await?;
-        if !hold_back {
+        self.check_told(told_revision).await?;
+        let after = self.router.observe(&*self.coordinator, caller, (kind, name), mailbox, told_revision).await?;
+        if told_revision == 0 {
             return Ok(after);
         }
         self.catch_up((kind, name), told_revision, after, mailbox).await.map(|()| told_revision)
+    }
+
+    /// Refuses a revision that no node can have told of. One that is ahead of this node is asked about.
+    pub(crate) async fn check_told(&self, told_revision: u64) -> Result<(), Problem> {
+        if told_revision <= self.router.routed() {
+            return Ok(());
+        }
+        let nobody = NativeQuery::Session { session: LeaseId::NONE, skip: 0, holdings: 0 };
+        let (revision, _) = self.find(&Caller::Internal, nobody, Consistency::Linearizable).await?;
+        if told_revision > revision {
+            let text = format!("nothing has happened at revision {told_revision} yet; the last one is {revision}");
+            return Err(Problem::wrong("REVISION_NOT_YET", text));
+        }
+        Ok(())
     }
 
     /// Tells an observer what happened before it came, at the pace of its client, and then what was held back.
@@ -174,6 +189,9 @@ impl Services {
         up_to: u64,
         mailbox: &Arc<Mailbox>,
     ) -> Result<(), Problem> {
+        if told_revision >= up_to {
+            return Ok(());
+        }
         let subscription = self.coordinator.subscribe();
         subscription.open(WatchRequest {
             id: WatcherId(1),

@@ -44,8 +44,10 @@ pub(super) async fn ask(
     let name = name.clone();
     // Told before it is asked, so that no grant is missed.
     let told = Told { services, mailbox: services.router.mailbox(Format::Notices), kind, name: &name };
-    services.router.observe(&*services.coordinator, Caller::Internal, (kind, &name), &told.mailbox, false).await?;
+    services.router.observe(&*services.coordinator, Caller::Internal, (kind, &name), &told.mailbox, 0).await?;
     let NativeRequest { session, number, acknowledged, .. } = request;
+    // By which the place is given up.
+    let next = number.checked_add(1).ok_or_else(|| Problem::wrong("BAD_NUMBER", "numbers end here; open a session"))?;
     let mut reply = services.ask(caller.clone(), request).await?;
     let Some(Replied::Answer(v1::Answer { answer: Some(Answer::Place(place)) })) = &mut reply.result else {
         return Ok(framed(&reply));
@@ -56,9 +58,8 @@ pub(super) async fn ask(
             Ok(token) => place.token = token?,
             Err(_elapsed) => {
                 let op = NativeOp::GiveUp { kind, name: name.clone(), place: place.place };
-                let number = number + 1;
-                services.ask(caller, NativeRequest { session, number, acknowledged, op }).await?;
-                let text = format!("not granted within {wait_ms} ms; the place is given up, by request {number}");
+                services.ask(caller, NativeRequest { session, number: next, acknowledged, op }).await?;
+                let text = format!("not granted within {wait_ms} ms; the place is given up, by request {next}");
                 return Err(Problem::new(Family::Refused, "NOT_IN_TIME", text));
             }
         }

@@ -47,7 +47,7 @@ impl Encoder {
         Item { revision: 0, granted: None, lost: None, payload }
     }
 
-    /// A notice as a server-sent event. Its id is its revision: a client that comes back names it.
+    /// A notice as a server-sent event, but for its id.
     fn event(&self, notice: &v1::Notice) -> Bytes {
         use v1::notice::Notice as N;
         let name = match &notice.notice {
@@ -63,7 +63,7 @@ impl Encoder {
             Some(N::Hazard(_)) => "hazard",
             None => "notice",
         };
-        let mut text = format!("id: {}\nevent: {name}\ndata: ", notice.revision).into_bytes();
+        let mut text = format!("event: {name}\ndata: ").into_bytes();
         // Encoded a moment ago, by the same descriptors.
         if self.notices.response_to_json(notice.encode_to_vec().into(), false, &mut text).is_err() {
             text.extend_from_slice(b"{}");
