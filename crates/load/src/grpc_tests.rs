@@ -38,7 +38,7 @@ fn answers(connection: &mut Connection, input: &[u8]) -> Result<Vec<(Tag, Answer
                     match answer {
                         Answer::Message(message) => Answer::Message(Cow::Owned(message.into_owned())),
                         Answer::End(status) => Answer::End(status),
-                        Answer::Reply { .. } => unreachable!("ZooKeeper's"),
+                        Answer::Reply { .. } | Answer::Value(_) => unreachable!("another protocol's"),
                     },
                 ));
             }

@@ -1,7 +1,7 @@
-//! A load generator for servers that speak etcd's or ZooKeeper's protocol, lean enough that the server is what is
+//! A load generator for servers that speak etcd's or ZooKeeper's protocol, or Redis' as far as locks need it, lean enough that the server is what is
 //! measured.
 //!
-//! `lines` holds connections and the loop that serves them; `grpc` and `zookeeper` are the two protocols as bytes, without
+//! `lines` holds connections and the loop that serves them; `grpc`, `zookeeper` and `redis` are the protocols as bytes, without
 //! IO; `workload` says what an operation is, `load` how many of them are sent and when. Used by `cargo xtask bench` and
 //! by `tidelock bench`.
 //!
@@ -17,6 +17,7 @@ mod lines;
 mod load;
 mod probe;
 mod random;
+mod redis;
 mod timeline;
 mod values;
 mod workload;
@@ -24,13 +25,14 @@ mod zookeeper;
 
 pub use grpc::StreamId;
 pub use histogram::Histogram;
-pub use lines::{Actor, Answer, Lines, Protocol, Status, Tag, Turn};
+pub use lines::{Actor, Answer, Language, Lines, Protocol, Status, Tag, Turn};
 pub use load::{Call, Done, Load, Pace, Until, run, run_over, spread};
 pub use probe::first_read;
 pub use random::Random;
+pub use redis::Value;
 pub use timeline::Timeline;
 pub use values::{KEY_BYTES, Values, key};
 pub use workload::{
     FanOut, FannedOut, Fill, Kind, LeaseGrants, LeasePuts, Locked, Renewed, Watchers, Workload, ZnodeFill,
-    lock_by_recipe, lock_by_rpc, lock_natively, renew,
+    lock_by_recipe, lock_by_rpc, lock_by_set, lock_natively, renew,
 };

@@ -14,6 +14,7 @@ use mio::net::TcpStream;
 use mio::{Events, Interest, Poll, Token};
 
 use crate::grpc::{self, StreamId};
+use crate::redis::{self, Value};
 use crate::zookeeper;
 
 /// What a caller knows a request by.
@@ -43,6 +44,26 @@ pub enum Protocol {
     Zookeeper,
 }
 
+/// What is spoken on a connection: a protocol that there are operations for, or Redis', of which there are only locks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Language {
+    /// etcd's v3, and our own API, which is gRPC too.
+    Etcd,
+    /// ZooKeeper's.
+    Zookeeper,
+    /// Redis'.
+    Redis,
+}
+
+impl From<Protocol> for Language {
+    fn from(protocol: Protocol) -> Language {
+        match protocol {
+            Protocol::Etcd => Language::Etcd,
+            Protocol::Zookeeper => Language::Zookeeper,
+        }
+    }
+}
+
 /// How a call of gRPC ended; code 0 is success.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Status {
@@ -66,6 +87,8 @@ pub enum Answer<'a> {
         /// What follows the header.
         body: &'a [u8],
     },
+    /// Redis: the answer.
+    Value(Value<'a>),
 }
 
 /// The server broke the protocol, or the connection broke; the text says how.
@@ -117,6 +140,7 @@ pub enum Turn {
 enum Wire {
     Etcd(Box<grpc::Connection>),
     Zookeeper(zookeeper::Connection),
+    Redis(redis::Connection),
 }
 
 struct Line {
@@ -134,19 +158,20 @@ struct Line {
 /// Connections to some servers.
 pub struct Lines {
     poll: Poll,
-    protocol: Protocol,
+    language: Language,
     lines: Vec<Line>,
     dirty: Vec<usize>,
     reopen: Vec<(Instant, usize)>,
     scratch: Vec<u8>,
     now: Instant,
     pinged: Instant,
+    bytes_read: u64,
 }
 
 impl Lines {
     /// Opens a connection to each of `addresses`, in their order, and waits until all can be used.
-    pub fn open(protocol: Protocol, addresses: &[SocketAddr]) -> Result<Lines, String> {
-        let mut all = Lines::start(protocol, addresses)?;
+    pub fn open(language: impl Into<Language>, addresses: &[SocketAddr]) -> Result<Lines, String> {
+        let mut all = Lines::start(language, addresses)?;
         let mut opening = Opening { until: all.now + OPEN_LIMIT, why: String::new() };
         all.run(&mut opening)?;
         if all.lines.iter().any(|line| !line.open) {
@@ -156,13 +181,14 @@ impl Lines {
     }
 
     /// The same without waiting.
-    pub fn start(protocol: Protocol, addresses: &[SocketAddr]) -> Result<Lines, String> {
+    pub fn start(language: impl Into<Language>, addresses: &[SocketAddr]) -> Result<Lines, String> {
+        let language = language.into();
         let failed = |error: io::Error| format!("opening connections: {error}");
         let now = Instant::now();
         let poll = Poll::new().map_err(failed)?;
         let (lines, dirty, reopen) = (Vec::new(), Vec::new(), Vec::new());
         let scratch = vec![0; READ_BYTES];
-        let mut all = Lines { poll, protocol, lines, dirty, reopen, scratch, now, pinged: now };
+        let mut all = Lines { poll, language, lines, dirty, reopen, scratch, now, pinged: now, bytes_read: 0 };
         for (at, address) in addresses.iter().enumerate() {
             let line = all.connect(*address, at).map_err(failed)?;
             all.lines.push(line);
@@ -174,9 +200,10 @@ impl Lines {
         let mut stream = TcpStream::connect(address)?;
         self.poll.registry().register(&mut stream, Token(at), Interest::READABLE | Interest::WRITABLE)?;
         let mut out = Vec::new();
-        let wire = match self.protocol {
-            Protocol::Etcd => Wire::Etcd(Box::new(grpc::Connection::new(&address.to_string(), &mut out))),
-            Protocol::Zookeeper => Wire::Zookeeper(zookeeper::Connection::new(SESSION_TIMEOUT_MS, &mut out)),
+        let wire = match self.language {
+            Language::Etcd => Wire::Etcd(Box::new(grpc::Connection::new(&address.to_string(), &mut out))),
+            Language::Zookeeper => Wire::Zookeeper(zookeeper::Connection::new(SESSION_TIMEOUT_MS, &mut out)),
+            Language::Redis => Wire::Redis(redis::Connection::new(&mut out)),
         };
         Ok(Line { address, stream, wire, out, written: 0, rest: Vec::new(), open: false, dirty: false })
     }
@@ -199,6 +226,11 @@ impl Lines {
     /// When what is being handled came in.
     pub fn now(&self) -> Instant {
         self.now
+    }
+
+    /// Bytes that came on all connections so far.
+    pub fn bytes_read(&self) -> u64 {
+        self.bytes_read
     }
 
     /// etcd: asks once. The line must be open.
@@ -234,6 +266,13 @@ impl Lines {
     pub fn ask(&mut self, line: usize, tag: Tag, opcode: i32, body: impl FnOnce(&mut Vec<u8>)) {
         let Line { wire: Wire::Zookeeper(wire), out, .. } = &mut self.lines[line] else { return };
         wire.ask(out, tag, opcode, body);
+        self.mark(line);
+    }
+
+    /// Redis: asks. The line must be open.
+    pub fn command(&mut self, line: usize, tag: Tag, words: &[&[u8]]) {
+        let Line { wire: Wire::Redis(wire), out, .. } = &mut self.lines[line] else { return };
+        wire.command(out, tag, words);
         self.mark(line);
     }
 
@@ -277,6 +316,7 @@ impl Lines {
                 Ok(0) => break Some(Broken("the server closed the connection".to_string())),
                 Ok(count) => {
                     self.now = Instant::now();
+                    self.bytes_read += count as u64;
                     if let Err(broken) = self.take(at, &scratch[..count], actor) {
                         break Some(broken);
                     }
@@ -316,6 +356,7 @@ impl Lines {
             let step = match wire {
                 Wire::Etcd(wire) => wire.step(&input[used..], out)?,
                 Wire::Zookeeper(wire) => wire.step(&input[used..])?,
+                Wire::Redis(wire) => wire.step(&input[used..])?,
             };
             if !out.is_empty() {
                 self.mark(at);
@@ -359,6 +400,7 @@ impl Lines {
         let tags = match &line.wire {
             Wire::Etcd(wire) => wire.unanswered(),
             Wire::Zookeeper(wire) => wire.unanswered(),
+            Wire::Redis(wire) => wire.unanswered(),
         };
         (line.open, line.written) = (false, 0);
         line.out.clear();
@@ -381,7 +423,7 @@ impl Lines {
 
     /// Keeps ZooKeeper's sessions.
     fn ping(&mut self) {
-        if self.protocol != Protocol::Zookeeper || self.now.duration_since(self.pinged) < PING_EVERY {
+        if self.language != Language::Zookeeper || self.now.duration_since(self.pinged) < PING_EVERY {
             return;
         }
         self.pinged = self.now;

@@ -320,6 +320,7 @@ impl Actor for Running<'_> {
                 };
                 self.end(lines, at, Err(why));
             }
+            Answer::Value(value) => self.end(lines, at, Err(format!("Redis' answer: {}", value.words()))),
             Answer::Reply { error: 0, .. } if tag & BESIDE != 0 => {}
             Answer::Reply { error: 0, body } => {
                 let verdict = self.workload.check(slot.asked, body, closely);

@@ -4,7 +4,8 @@ use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use crate::etcd_messages::{self, method};
-use crate::lines::{Actor, Answer, Lines, Protocol, Tag, Turn};
+use crate::lines::{Actor, Answer, Language, Lines, Tag, Turn};
+use crate::redis::Value;
 use crate::workload::BESIDE;
 use crate::zookeeper::{self, opcode};
 
@@ -13,17 +14,18 @@ const PAUSE: Duration = Duration::from_millis(5);
 /// A question without an answer for so long is asked again.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// Waits until `address` answers a read that needs a majority, and says how long after `start` that was. `alive` says
+/// Waits until `address` answers a read, one that needs a majority if there is one, and says how long after `start` that was. `alive` says
 /// why the wait is in vain, if it is.
 pub fn first_read(
-    protocol: Protocol,
+    language: impl Into<Language>,
     address: SocketAddr,
     start: Instant,
     limit: Duration,
     alive: impl FnMut() -> Result<(), String>,
 ) -> Result<Duration, String> {
-    let mut lines = Lines::start(protocol, &[address])?;
-    let mut probe = Probe { protocol, until: start + limit, alive, ask_at: start, asked: 0, answered: None, why: None };
+    let language = language.into();
+    let mut lines = Lines::start(language, &[address])?;
+    let mut probe = Probe { language, until: start + limit, alive, ask_at: start, asked: 0, answered: None, why: None };
     lines.run(&mut probe)?;
     match (probe.answered, probe.why) {
         (Some(answered), _) => Ok(answered.duration_since(start)),
@@ -35,7 +37,7 @@ pub fn first_read(
 }
 
 struct Probe<A> {
-    protocol: Protocol,
+    language: Language,
     until: Instant,
     alive: A,
     ask_at: Instant,
@@ -50,7 +52,8 @@ impl<A: FnMut() -> Result<(), String>> Actor for Probe<A> {
             return;
         }
         match answer {
-            Answer::Message(_) | Answer::Reply { error: 0, .. } => self.answered = Some(lines.now()),
+            Answer::Value(Value::Error(why)) => self.why = Some(String::from_utf8_lossy(why).into_owned()),
+            Answer::Message(_) | Answer::Reply { error: 0, .. } | Answer::Value(_) => self.answered = Some(lines.now()),
             Answer::Reply { error, .. } => self.why = Some(format!("error {error}")),
             Answer::End(status) if self.answered.is_none() => self.why = Some(status.message),
             Answer::End(_) => {}
@@ -78,11 +81,12 @@ impl<A: FnMut() -> Result<(), String>> Actor for Probe<A> {
         if lines.is_open(0) && now >= self.ask_at {
             self.asked += 1;
             self.ask_at = now + PATIENCE;
-            match self.protocol {
-                Protocol::Etcd => lines.call(0, self.asked, method::RANGE, |out| {
+            match self.language {
+                Language::Etcd => lines.call(0, self.asked, method::RANGE, |out| {
                     etcd_messages::bytes(out, 1, b"bench/ready");
                 }),
-                Protocol::Zookeeper => {
+                Language::Redis => lines.command(0, self.asked, &[b"GET", b"bench/ready"]),
+                Language::Zookeeper => {
                     lines.ask(0, self.asked | BESIDE, opcode::SYNC, |out| zookeeper::bytes(out, b"/"));
                     lines.ask(0, self.asked, opcode::EXISTS, |out| {
                         zookeeper::bytes(out, b"/");

@@ -171,7 +171,7 @@ impl Actor for Renewing {
                 self.streams[line] = None;
                 self.done.failure.get_or_insert(format!("a stream of renewals ended: {}", status.message));
             }
-            Answer::Reply { .. } => {}
+            Answer::Reply { .. } | Answer::Value(_) => {}
         }
     }
 

@@ -104,6 +104,7 @@ impl Workers {
     }
 
     fn release(&mut self, lines: &mut Lines, at: usize, token: u64) {
+        self.run.acquired(lines.now(), self.workers[at].since);
         let worker = &mut self.workers[at];
         worker.doing = Doing::Release;
         let release = Release { kind: Kind::Lock.into(), name: worker.name.clone(), token };
@@ -139,7 +140,7 @@ impl Workers {
     }
 
     fn released(&mut self, lines: &mut Lines, at: usize) {
-        if self.run.cycle(lines.now(), self.workers[at].since) {
+        if self.run.cycle(lines, self.workers[at].since) {
             self.acquire(lines, at);
         }
     }
@@ -171,7 +172,7 @@ impl Actor for Workers {
                 Err(error) => self.run.fail(format!("an unreadable message: {error}")),
             },
             Answer::End(status) => self.run.fail(format!("status {}: {}", status.code, status.message)),
-            Answer::Reply { .. } => {}
+            Answer::Reply { .. } | Answer::Value(_) => {}
         }
     }
 

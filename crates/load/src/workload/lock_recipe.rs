@@ -118,7 +118,10 @@ impl Workers {
                 let before =
                     names.filter(|name| *name < own).max().map(|name| String::from_utf8_lossy(name).into_owned());
                 match before {
-                    None => self.send(lines, at, Doing::Delete, ""),
+                    None => {
+                        self.run.acquired(lines.now(), self.workers[at].since);
+                        self.send(lines, at, Doing::Delete, "");
+                    }
                     Some(before) => self.send(lines, at, Doing::Watch, &before),
                 }
             }
@@ -127,7 +130,7 @@ impl Workers {
             // It went in between.
             (Doing::Watch, NO_NODE) => self.look_again(lines, at),
             (Doing::Delete, 0) => {
-                if self.run.cycle(lines.now(), self.workers[at].since) {
+                if self.run.cycle(lines, self.workers[at].since) {
                     self.send(lines, at, Doing::Create, "");
                 }
             }

@@ -96,15 +96,18 @@ impl Actor for Workers {
             }
             Answer::End(_) => match self.workers[at].doing {
                 Doing::Grant => self.workers[at].doing = Doing::Nothing,
-                Doing::Lock => self.send(lines, at, Doing::Unlock),
+                Doing::Lock => {
+                    self.run.acquired(lines.now(), self.workers[at].since);
+                    self.send(lines, at, Doing::Unlock);
+                }
                 Doing::Unlock => {
-                    if self.run.cycle(lines.now(), self.workers[at].since) {
+                    if self.run.cycle(lines, self.workers[at].since) {
                         self.send(lines, at, Doing::Lock);
                     }
                 }
                 Doing::Nothing => {}
             },
-            Answer::Reply { .. } => {}
+            Answer::Reply { .. } | Answer::Value(_) => {}
         }
     }
 

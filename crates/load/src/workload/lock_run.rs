@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use crate::histogram::Histogram;
-use crate::lines::Turn;
+use crate::lines::{Lines, Turn};
 
 /// What was done with locks.
 #[derive(Clone, Debug, Default)]
@@ -12,6 +12,11 @@ pub struct Locked {
     pub cycles: u64,
     /// From asking for the lock to having given it back.
     pub latencies: Histogram,
+    /// From asking for the lock to having it.
+    pub acquires: Histogram,
+    /// Bytes that all workers were sent for one cycle, between the end of the first and the end of the last: what comes
+    /// before is everyone taking a place in the line.
+    pub bytes_per_cycle: u64,
     /// How long it went on.
     pub elapsed: Duration,
     /// Requests that failed, and why the first did.
@@ -28,13 +33,25 @@ pub(super) struct LockRun {
     until: Option<Instant>,
     /// The end of the last cycle.
     last: Instant,
+    /// Bytes that had been read at the end of the first cycle, and of the last.
+    bytes_at_first: u64,
+    bytes_at_last: u64,
     locked: Locked,
 }
 
 impl LockRun {
     pub(super) fn new(time: Duration) -> LockRun {
         let last = Instant::now();
-        LockRun { time, is_prepared: false, start: None, until: None, last, locked: Locked::default() }
+        LockRun {
+            time,
+            is_prepared: false,
+            start: None,
+            until: None,
+            last,
+            bytes_at_first: 0,
+            bytes_at_last: 0,
+            locked: Locked::default(),
+        }
     }
 
     /// `true` once: whatever a run needs is to be asked for now.
@@ -51,12 +68,24 @@ impl LockRun {
         begins
     }
 
+    /// A lock asked for at `since` is held.
+    pub(super) fn acquired(&mut self, now: Instant, since: Instant) {
+        if !self.is_over(now) {
+            self.locked.acquires.record(now.duration_since(since));
+        }
+    }
+
     /// A lock asked for at `since` was given back. Whether to ask for the next.
-    pub(super) fn cycle(&mut self, now: Instant, since: Instant) -> bool {
+    pub(super) fn cycle(&mut self, lines: &Lines, since: Instant) -> bool {
+        let now = lines.now();
         let goes_on = !self.is_over(now);
         if goes_on {
             self.last = now;
             self.locked.cycles += 1;
+            self.bytes_at_last = lines.bytes_read();
+            if self.locked.cycles == 1 {
+                self.bytes_at_first = self.bytes_at_last;
+            }
             self.locked.latencies.record(now.duration_since(since));
         }
         goes_on
@@ -80,6 +109,8 @@ impl LockRun {
     /// What came of it.
     pub(super) fn finish(self) -> Locked {
         let elapsed = self.start.map_or(Duration::ZERO, |start| self.last.duration_since(start));
-        Locked { elapsed, ..self.locked }
+        let between = self.locked.cycles.saturating_sub(1).max(1);
+        let bytes_per_cycle = (self.bytes_at_last - self.bytes_at_first) / between;
+        Locked { elapsed, bytes_per_cycle, ..self.locked }
     }
 }
