@@ -14,7 +14,7 @@ const PROBES: usize = 200;
 const PROBE_BYTES: usize = 4096;
 
 /// The machine, the sources and the moment.
-#[derive(Serialize)]
+#[derive(Default, Serialize)]
 pub(crate) struct Environment {
     /// Seconds since 1970.
     pub(crate) unix_time: u64,

@@ -51,7 +51,7 @@ enum Chore {
     #[command(subcommand)]
     Measure(measure::Measure),
     /// Load one or three nodes through the etcd API, beside a peer if wanted
-    Bench(bench::Options),
+    Bench(Box<bench::Options>),
     /// Send the same random requests to Tidelock and to a real etcd and compare all answers
     Differential(differential::Options),
     /// Send the same random requests to Tidelock and to a real ZooKeeper and compare all that comes back
@@ -71,7 +71,7 @@ fn main() -> ExitCode {
         Chore::Measure(measure::Measure::State(options)) => measure::state::run(&options),
         Chore::Measure(measure::Measure::Memory(options)) => run(measure::memory::run(options)),
         Chore::Measure(measure::Measure::Snapshot(options)) => run(measure::snapshot::run(options)),
-        Chore::Bench(options) => run(bench::run(options)),
+        Chore::Bench(options) => run(bench::run(*options)),
         Chore::Differential(options) => run(differential::run(options)),
         Chore::DifferentialZookeeper(options) => run(zookeeper_differential::run(options)),
         Chore::Sim(passed) => sim::run(&passed),

@@ -44,6 +44,18 @@ pub(crate) fn etcd_binary(given: Option<&Path>) -> Result<PathBuf> {
     found.ok_or_else(|| "there is no etcd on PATH; install one or give it with --etcd-bin".to_string())
 }
 
+/// The Redis: the binary given, or the one on `PATH`.
+pub(crate) fn redis_binary(given: Option<&Path>) -> Result<PathBuf> {
+    if let Some(given) = given {
+        return existing(given);
+    }
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let mut files = std::env::split_paths(&path).map(|directory| directory.join("redis-server"));
+    let missing = "there is no redis-server on PATH; install your distribution's package redis-server \
+                   (Debian: apt-get install redis-server), or give a binary with --redis-bin";
+    files.find(|file| file.is_file()).ok_or_else(|| missing.to_string())
+}
+
 fn existing(file: &Path) -> Result<PathBuf> {
     file.canonicalize().map_err(|error| format!("{}: {error}", file.display()))
 }

@@ -16,8 +16,8 @@ use crate::servers::{Cluster, Kind};
 
 /// Before the leader goes, and until the run ends: ZooKeeper takes more than ten seconds to miss a stopped leader.
 const BEFORE: Duration = Duration::from_secs(2);
-const AFTER: Duration = Duration::from_secs(6);
-const AFTER_STOPPED: Duration = Duration::from_secs(16);
+const AFTER: Duration = Duration::from_secs(5);
+const AFTER_STOPPED_ZOOKEEPER: Duration = Duration::from_secs(16);
 /// Writes per second: often enough to see 5 ms.
 const WRITES_PER_S: f64 = 200.0;
 /// The load, where there is one.
@@ -55,7 +55,8 @@ async fn lose_leader(cluster: &mut Cluster, stopped: bool, per_s: f64) -> Result
     let protocol = own_protocol(cluster);
     let leader = cluster.leader_at().await?;
     let addresses = spread(&cluster.endpoints(protocol), CONNECTIONS);
-    let time = BEFORE + if stopped { AFTER_STOPPED } else { AFTER };
+    let is_slow = stopped && cluster.system.kind == Kind::Zookeeper;
+    let time = BEFORE + if is_slow { AFTER_STOPPED_ZOOKEEPER } else { AFTER };
     let load =
         Load { pace: Pace::Open(per_s), give_up: GIVE_UP, record: true, ..Load::open(per_s, Until::Elapsed(time)) };
     let writing = tokio::task::spawn_blocking(move || {

@@ -1,11 +1,11 @@
 //! The suite `locks`: locks taken and given back, one for all or one each.
 //!
-//! First each system in its own way: the native API, etcd's Lock service, ZooKeeper's recipe. Then ours in theirs, for who
-//! comes with their clients.
+//! First each system in its own way: the native API, etcd's Lock service, ZooKeeper's recipe, and one node of Redis with
+//! `SET NX PX` and a script. Then ours in the ways of the two that agree, for who comes with their clients.
 
 use std::time::{Duration, UNIX_EPOCH};
 
-use tidelock_load::{Protocol, lock_by_recipe, lock_by_rpc, lock_natively, spread};
+use tidelock_load::{Protocol, lock_by_recipe, lock_by_rpc, lock_by_set, lock_natively, spread};
 
 use super::figures::{Figures, Unit};
 use super::points::using;
@@ -16,10 +16,21 @@ use crate::servers::{Cluster, Kind};
 
 /// Workers that hand one lock on; 1 is a lock without contention.
 const WAITERS: [usize; 5] = [1, 16, 64, 100, 1000];
-/// Workers on our own line: it must stay quick where the others are not asked any more.
-const WAITERS_OF_OURS: usize = 10_000;
+const QUICK_WAITERS: [usize; 4] = [1, 16, 64, 1000];
+/// Workers on our own line: as many as the capacity table asks for, and so many that the others are not asked any more.
+const WAITERS_OF_OURS: [usize; 2] = [CAPACITY_WAITERS as usize, 10_000];
+/// Workers that hand one lock on in etcd's and ZooKeeper's ways.
+const WAITERS_IN_THEIR_WAYS: [usize; 3] = [16, 64, 1000];
 /// Workers with a lock each.
-const LOCK_EACH: [usize; 2] = [64, 1000];
+const LOCK_EACH: [usize; 5] = [1, 16, 64, 256, 1000];
+const QUICK_LOCK_EACH: [usize; 2] = [64, 1000];
+/// What the capacity table looks for.
+pub(super) const CAPACITY_WAITERS: u64 = 500;
+pub(super) const EACH: &str = "a lock each, each in its own way";
+pub(super) const ONE: &str = "one lock, each in its own way";
+pub(super) const ONE_OF_OURS: &str = "one lock, native";
+const REDIS_NOTE: &str =
+    "Redis is one node without replication; who waits for its lock is not told, but asks again after 50 to 100 ms";
 /// Connections that many workers share.
 const CONNECTIONS_MAX: usize = 16;
 /// Sessions of the recipe: ZooKeeper takes 60 from one address by default, and ours does.
@@ -31,6 +42,7 @@ enum Way {
     Native,
     EtcdService,
     ZookeeperRecipe,
+    RedisSet,
 }
 
 impl Way {
@@ -39,6 +51,7 @@ impl Way {
             Kind::Tidelock => Way::Native,
             Kind::Etcd => Way::EtcdService,
             Kind::Zookeeper => Way::ZookeeperRecipe,
+            Kind::Redis => Way::RedisSet,
         }
     }
 
@@ -47,6 +60,7 @@ impl Way {
             Way::Native => "native",
             Way::EtcdService => "etcd's service",
             Way::ZookeeperRecipe => "ZooKeeper's recipe",
+            Way::RedisSet => "SET NX PX and a script",
         }
     }
 }
@@ -59,17 +73,37 @@ struct Case {
     time: Duration,
 }
 
+/// Workers with a lock each, and with one for all, where each system has its own way.
+fn own_ways(quick: bool) -> (&'static [usize], &'static [usize]) {
+    if quick { (&QUICK_LOCK_EACH, &QUICK_WAITERS) } else { (&LOCK_EACH, &WAITERS) }
+}
+
+/// Rounds of the whole suite, all systems together, that one round of each case takes.
+pub(super) fn round_count(quick: bool, takes_part: impl Fn(Kind) -> bool) -> u64 {
+    let (each, one) = own_ways(quick);
+    let part = |kind| u64::from(takes_part(kind));
+    let all = [Kind::Tidelock, Kind::Etcd, Kind::Zookeeper, Kind::Redis].map(part).iter().sum::<u64>();
+    let theirs = 2 * part(Kind::Tidelock) + part(Kind::Etcd) + part(Kind::Zookeeper);
+    (each.len() + one.len()) as u64 * all
+        + WAITERS_OF_OURS.len() as u64 * part(Kind::Tidelock)
+        + WAITERS_IN_THEIR_WAYS.len() as u64 * theirs
+}
+
 pub(super) async fn run(bench: &mut Bench) -> Result<()> {
     let suite = Suite::Locks;
     let nodes = bench.options.largest();
     let time = Duration::from_secs(bench.options.seconds());
-    let cases = 3 * WAITERS.len() as u64 + LOCK_EACH.len() as u64 + 1;
+    let (each, one) = own_ways(bench.options.quick);
+    let cases = (each.len() + one.len() + WAITERS_OF_OURS.len() + 2 * WAITERS_IN_THEIR_WAYS.len()) as u64;
     bench.begin(suite, cases * bench.options.rounds());
     let mut all = bench.start(suite, nodes).await?;
-    let each = LOCK_EACH.map(|workers| Case { workers, contended: false, time });
-    let one = WAITERS.map(|workers| Case { workers, contended: true, time });
-    for case in each.into_iter().chain(one) {
-        let name = if case.contended { "one lock, each in its own way" } else { "a lock each, each in its own way" };
+    if all.iter().any(|cluster| cluster.system.kind == Kind::Redis) {
+        bench.report.note(REDIS_NOTE);
+    }
+    let each = each.iter().map(|&workers| Case { workers, contended: false, time });
+    let one = one.iter().map(|&workers| Case { workers, contended: true, time });
+    for case in each.chain(one) {
+        let name = if case.contended { ONE } else { EACH };
         let amount = Amount { count: case.workers as u64, of: "workers" };
         let measure = async |cluster: &mut Cluster| lock(cluster, Way::own_of(cluster.system.kind), case);
         bench.rounds(suite, &mut all, name, amount, measure).await?;
@@ -78,8 +112,8 @@ pub(super) async fn run(bench: &mut Bench) -> Result<()> {
     for way in [Way::Native, Way::EtcdService, Way::ZookeeperRecipe] {
         let speaks = |kind: Kind| kind == Kind::Tidelock || Way::own_of(kind) == way;
         let mut clusters = bench.start_those(suite, nodes, speaks).await?;
-        let waiters = if way == Way::Native { vec![WAITERS_OF_OURS] } else { WAITERS.to_vec() };
-        for workers in waiters {
+        let waiters: &[usize] = if way == Way::Native { &WAITERS_OF_OURS } else { &WAITERS_IN_THEIR_WAYS };
+        for &workers in waiters {
             let case = Case { workers, contended: true, time };
             let amount = Amount { count: workers as u64, of: "workers" };
             let measure = async |cluster: &mut Cluster| lock(cluster, way, case);
@@ -100,6 +134,10 @@ fn lock(cluster: &Cluster, way: Way, case: Case) -> Result<Figures> {
                 let addresses = spread(&cluster.native_endpoints(), workers.min(CONNECTIONS_MAX));
                 lock_natively(&addresses, &name, workers, contended, time)
             }
+            Way::RedisSet => {
+                let addresses = spread(&cluster.redis_endpoints(), workers.min(CONNECTIONS_MAX));
+                lock_by_set(&addresses, &name, workers, contended, time)
+            }
             Way::EtcdService => {
                 let addresses = spread(&cluster.endpoints(Protocol::Etcd), workers.min(CONNECTIONS_MAX));
                 lock_by_rpc(&addresses, &name, workers, contended, time)
@@ -115,10 +153,13 @@ fn lock(cluster: &Cluster, way: Way, case: Case) -> Result<Figures> {
         let cycles = locked.cycles.max(1) as f64;
         let mut figures = Figures::default();
         figures.add("locks/s", Unit::PerSecond, locked.cycles as f64 / locked.elapsed.as_secs_f64().max(1e-9));
-        figures.add_time("p50", locked.latencies.quantile(500));
-        figures.add_time("p99", locked.latencies.quantile(990));
+        figures.add_time("acquire p50", locked.acquires.quantile(500));
+        figures.add_time("acquire p99", locked.acquires.quantile(990));
+        figures.add_time("cycle p50", locked.latencies.quantile(500));
+        figures.add_time("cycle p99", locked.latencies.quantile(990));
         figures.add("CPU us/lock", Unit::CpuMicroseconds, used.servers.as_secs_f64() * 1e6 / cycles);
         figures.add("client us/lock", Unit::CpuMicroseconds, used.client.as_secs_f64() * 1e6 / cycles);
+        figures.add("received B/lock", Unit::Bytes, locked.bytes_per_cycle as f64);
         Ok(figures)
     })
 }

@@ -1,4 +1,4 @@
-//! `cargo xtask bench`: the server under load, beside the real etcd and the real ZooKeeper.
+//! `cargo xtask bench`: the server under load, beside the real etcd, the real ZooKeeper and, for locks, the real Redis.
 //!
 //! All systems of a comparison run at the same time on the same machine and disk, and their rounds take turns
 //! (A, B, A, B), so that a slow minute of the machine hits all of them; what is reported is the median of the rounds.
@@ -10,7 +10,9 @@
 //! docs/internals/benchmarks.md.
 
 mod background;
+mod capacity;
 mod chart;
+mod estimate;
 mod failover;
 mod figures;
 mod growth;
@@ -20,6 +22,7 @@ mod memory;
 mod options;
 mod overload;
 mod points;
+mod publication;
 mod report;
 mod watch;
 
@@ -39,10 +42,12 @@ const FAILED_PER_MILLE_MAX: u64 = 10;
 
 /// Runs everything and prints the tables.
 pub(crate) async fn run(options: Options) -> Result<()> {
-    let environment = Environment::look(&workspace::target())?;
+    let mut environment = Environment::look(&workspace::target())?;
+    environment.command = publication::without_files(&environment.command);
     println!("{}\n", environment.text());
     let bar = progress::bar(1, "bench");
     let mut bench = Bench { systems: systems(&options)?, report: Report::new(environment), options, bar };
+    println!("{}\n", estimate::text(&bench)?);
     for suite in bench.options.suites() {
         match suite {
             Suite::Etcd => points::run(&mut bench, Protocol::Etcd).await?,
@@ -60,6 +65,9 @@ pub(crate) async fn run(options: Options) -> Result<()> {
     }
     bench.bar.finish_and_clear();
     println!("\n{}", bench.report.text());
+    if let Some(table) = capacity::text(&bench.report) {
+        println!("{table}");
+    }
     for path in bench.report.save(bench.options.json.as_deref(), bench.options.publish.as_deref())? {
         println!("written: {}", path.display());
     }
@@ -75,11 +83,13 @@ fn systems(options: &Options) -> Result<Vec<System>> {
     for (wanted, found) in [
         (Peer::Etcd, peer::etcd(options.etcd_bin.as_deref(), options.install_peers)),
         (Peer::Zookeeper, peer::zookeeper(options.zookeeper_jars.as_deref(), options.install_peers)),
+        (Peer::Redis, System::redis(options.redis_bin.as_deref())),
     ] {
         match (options.peer, found) {
             (None, Ok(system)) => systems.push(system),
             (Some(peer), Ok(system)) if peer == wanted => systems.push(system),
             (Some(peer), Err(why)) if peer == wanted => return Err(why),
+            (None, Err(why)) if wanted == Peer::Redis => eprintln!("left out of the suite locks: {why}"),
             (None, Err(why)) => eprintln!("left out: {why} (--install-peers gets it)"),
             _ => {}
         }
@@ -112,6 +122,7 @@ impl Bench {
             Kind::Tidelock => true,
             Kind::Etcd => suite.speaks(Protocol::Etcd),
             Kind::Zookeeper => suite.speaks(Protocol::Zookeeper),
+            Kind::Redis => suite == Suite::Locks,
         })
     }
 
@@ -124,6 +135,7 @@ impl Bench {
     async fn start_those(&self, suite: Suite, nodes: usize, wanted: impl Fn(Kind) -> bool) -> Result<Vec<Cluster>> {
         let mut clusters = Vec::new();
         for system in self.systems_of(suite).filter(|system| wanted(system.kind)) {
+            let nodes = system.members(nodes);
             self.say(&format!("{nodes} x {}: start", system.name));
             clusters.push(Cluster::start(system, nodes).await?);
         }
@@ -157,14 +169,16 @@ impl Bench {
         for round in 1..=count {
             for (cluster, samples) in clusters.iter_mut().zip(&mut samples) {
                 let name = cluster.system.name.clone();
-                let doing = format!("{nodes} x {name}, {case}, {} {}", amount.count, amount.of);
+                let doing = format!("{} x {name}, {case}, {} {}", cluster.nodes(), amount.count, amount.of);
                 self.say(&format!("{doing}, {round}/{count}"));
                 samples.push(measure(cluster).await.map_err(|error| format!("{doing}: {error}"))?);
                 self.bar.inc(1);
             }
         }
         let systems = clusters.iter().map(|cluster| cluster.system.name.clone()).collect();
-        let row = Row { suite: suite.name(), nodes, case: case.to_string(), amount, systems, rounds: samples };
+        let members = clusters.iter().map(Cluster::nodes).collect();
+        let case = case.to_string();
+        let row = Row { suite: suite.name(), nodes, case, amount, systems, members, rounds: samples };
         let text = self.report.add(row);
         self.bar.suspend(|| print!("{text}"));
         Ok(())

@@ -6,7 +6,7 @@ use clap::{Args, ValueEnum};
 use tidelock_load::Protocol;
 
 /// Seconds of a round, and rounds, if nothing is said.
-const SECONDS: u64 = 5;
+const SECONDS: u64 = 3;
 const ROUNDS: u64 = 3;
 /// The same for a quick look.
 const QUICK_SECONDS: u64 = 2;
@@ -15,9 +15,15 @@ const QUICK_ROUNDS: u64 = 1;
 /// What to measure.
 #[derive(Args, Clone)]
 pub(crate) struct Options {
-    /// What to measure, comma separated
-    #[arg(long, value_delimiter = ',', value_enum, default_value = "etcd")]
+    /// What to measure [default: etcd]
+    #[arg(value_name = "SUITE", value_delimiter = ',', value_enum)]
+    named: Vec<Suite>,
+    /// The same, comma separated
+    #[arg(long, value_delimiter = ',', value_enum, conflicts_with = "named")]
     suite: Vec<Suite>,
+    /// Which parts of the suite growth, comma separated [default: all]
+    #[arg(long, value_delimiter = ',', value_enum)]
+    part: Vec<Part>,
     /// A quick look: fewer cases, one short round
     #[arg(long)]
     pub(super) quick: bool,
@@ -30,7 +36,7 @@ pub(crate) struct Options {
     /// Which workloads of the suites etcd and zookeeper, comma separated [default: all]
     #[arg(long, value_delimiter = ',')]
     pub(super) workload: Option<Vec<String>>,
-    /// Seconds each round of each case is measured for [default: 5, quick 2]
+    /// Seconds each round of each case is measured for [default: 3, quick 2]
     #[arg(long, value_parser = clap::value_parser!(u64).range(1..))]
     seconds: Option<u64>,
     /// Operations in each round of each case, instead of a time
@@ -42,6 +48,9 @@ pub(crate) struct Options {
     /// Keys that operations choose from, evenly at random
     #[arg(long, default_value_t = 100_000, value_parser = clap::value_parser!(u64).range(1..))]
     pub(super) keys: u64,
+    /// Leases of a peer in the suite leases, where ours has 1,000,000: etcd grants some thousand per second
+    #[arg(long, default_value_t = 200_000, value_parser = clap::value_parser!(u64).range(1..))]
+    pub(super) peer_leases: u64,
     /// Bytes of a value
     #[arg(long, default_value_t = 256)]
     pub(super) value_bytes: usize,
@@ -57,7 +66,10 @@ pub(crate) struct Options {
     /// The directory of ZooKeeper's jars [default: as conformance/zookeeper/install leaves them]
     #[arg(long, value_name = "DIR")]
     pub(super) zookeeper_jars: Option<PathBuf>,
-    /// Install peers that are missing: needs Go or Python for etcd, Java and Maven for ZooKeeper
+    /// The Redis of the suite locks [default: redis-server on PATH]
+    #[arg(long, value_name = "FILE")]
+    pub(super) redis_bin: Option<PathBuf>,
+    /// Install peers that are missing: needs Go or Python for etcd, Java and Maven for ZooKeeper; Redis is not installed
     #[arg(long)]
     pub(super) install_peers: bool,
     /// Our binary [default: a fresh release build]
@@ -81,10 +93,19 @@ fn positive(text: &str) -> Result<usize, String> {
 impl Options {
     /// What to run, in order.
     pub(super) fn suites(&self) -> Vec<Suite> {
-        if self.suite.contains(&Suite::All) {
-            return Suite::value_variants().iter().copied().filter(|suite| *suite != Suite::All).collect();
+        let asked = if self.named.is_empty() { &self.suite } else { &self.named };
+        match asked.as_slice() {
+            [] => vec![Suite::Etcd],
+            asked if asked.contains(&Suite::All) => {
+                Suite::value_variants().iter().copied().filter(|suite| *suite != Suite::All).collect()
+            }
+            asked => asked.to_vec(),
         }
-        self.suite.clone()
+    }
+
+    /// Whether this part of the suite `growth` is wanted.
+    pub(super) fn wants(&self, part: Part) -> bool {
+        self.part.is_empty() || self.part.contains(&part)
     }
 
     pub(super) fn seconds(&self) -> u64 {
@@ -120,7 +141,7 @@ pub(super) enum Suite {
     Memory,
     /// The leader killed or stopped: time to the first write, beside both
     Failover,
-    /// One lock handed over, beside both
+    /// Locks taken and handed over, beside all; prints the capacity table
     Locks,
     /// The worst request during compaction and snapshot, beside etcd
     Background,
@@ -162,6 +183,19 @@ impl Suite {
     }
 }
 
+/// What costs may grow with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(super) enum Part {
+    /// Keys in the store
+    Keys,
+    /// Watchers of a key each
+    Watchers,
+    /// Leases with a key each
+    Leases,
+    /// Members of the cluster
+    Members,
+}
+
 /// Which members operations go to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Target {
@@ -178,6 +212,8 @@ pub(super) enum Peer {
     Etcd,
     /// The real ZooKeeper
     Zookeeper,
+    /// The real Redis, in the suite locks
+    Redis,
     /// No other system
     None,
 }

@@ -7,7 +7,7 @@ use tidelock_load::{Done, Fill, Kind, Lines, Load, Protocol, Until, Values, Work
 
 use super::figures::{Figures, Used};
 use super::report::Amount;
-use super::{Bench, FAILED_PER_MILLE_MAX, Suite};
+use super::{Bench, FAILED_PER_MILLE_MAX, Options, Suite};
 use crate::servers::Cluster;
 use crate::{Result, client, fill, procfs};
 
@@ -25,6 +25,10 @@ const FILL_IN_FLIGHT: usize = 8;
 /// Keys of the put of 16 KiB: 160 MB at each member.
 const LARGE_KEYS: u64 = 10_000;
 
+/// What clusters do that are not the largest, unless told.
+const SMALLER_KINDS: [Kind; 4] = [Kind::Put, Kind::Get, Kind::Set, Kind::ZnodeGet];
+const SMALLER_IN_FLIGHT: [usize; 3] = [1, 64, 1000];
+
 /// What is done, with how many at once.
 struct Case {
     kind: Kind,
@@ -34,8 +38,7 @@ struct Case {
 }
 
 /// The cases of a suite. Those with another size of values come last: they overwrite what the reads expect.
-fn cases(bench: &Bench, protocol: Protocol) -> Result<Vec<Case>> {
-    let options = &bench.options;
+fn cases(options: &Options, protocol: Protocol, nodes: usize) -> Result<Vec<Case>> {
     let case = |kind, in_flight: &[usize]| Case {
         kind,
         value_bytes: options.value_bytes,
@@ -45,23 +48,28 @@ fn cases(bench: &Bench, protocol: Protocol) -> Result<Vec<Case>> {
     let mut cases: Vec<Case> = match protocol {
         Protocol::Etcd => vec![
             case(Kind::Put, &[1, 16, 64, 256, 1000]),
-            case(Kind::Txn, &[1, 16, 64, 256, 1000]),
-            case(Kind::Get, &[1, 64, 256, 1000]),
-            case(Kind::SerializableGet, &[1, 256, 1000]),
-            case(Kind::Range, &[1, 16]),
+            case(Kind::Get, &[1, 16, 64, 256, 1000]),
+            case(Kind::Txn, &[64, 1000]),
+            case(Kind::SerializableGet, &[64, 1000]),
+            case(Kind::Range, &[16]),
             case(Kind::Mixed, &[64, 1000]),
-            Case { value_bytes: 16, ..case(Kind::Put, &[1, 1000]) },
-            Case { value_bytes: 16 << 10, keys: LARGE_KEYS, ..case(Kind::Put, &[1, 64]) },
+            Case { value_bytes: 16, ..case(Kind::Put, &[64, 1000]) },
+            Case { value_bytes: 16 << 10, keys: LARGE_KEYS, ..case(Kind::Put, &[64]) },
         ],
         Protocol::Zookeeper => vec![
             case(Kind::Set, &[1, 64, 256, 1000]),
-            case(Kind::ZnodeGet, &[1, 256, 1000]),
+            case(Kind::ZnodeGet, &[1, 64, 1000]),
             case(Kind::Exists, &[256]),
             case(Kind::Children, &[256]),
             case(Kind::SyncGet, &[256]),
-            case(Kind::Create, &[1, 256]),
+            case(Kind::Create, &[256]),
         ],
     };
+    // What else there is to see with fewer members, the largest cluster shows.
+    if nodes < options.largest() && options.workload.is_none() {
+        cases.retain(|case| SMALLER_KINDS.contains(&case.kind) && case.value_bytes == options.value_bytes);
+        cases.iter_mut().for_each(|case| case.in_flight.retain(|count| SMALLER_IN_FLIGHT.contains(count)));
+    }
     if options.quick {
         let keep = |count: &usize| matches!(count, 1 | 16 | 256 | 1000);
         cases.iter_mut().for_each(|case| case.in_flight.retain(keep));
@@ -78,17 +86,24 @@ fn cases(bench: &Bench, protocol: Protocol) -> Result<Vec<Case>> {
     Ok(cases)
 }
 
+/// How many cases the suite of `protocol` has, all cluster sizes together.
+pub(super) fn count(options: &Options, protocol: Protocol) -> Result<u64> {
+    let mut count = 0;
+    for &nodes in &options.nodes {
+        count += cases(options, protocol, nodes)?.iter().map(|case| case.in_flight.len() as u64).sum::<u64>();
+    }
+    Ok(count)
+}
+
 /// Runs the suite of `protocol`.
 pub(super) async fn run(bench: &mut Bench, protocol: Protocol) -> Result<()> {
     let suite = match protocol {
         Protocol::Etcd => Suite::Etcd,
         Protocol::Zookeeper => Suite::Zookeeper,
     };
-    let cases = cases(bench, protocol)?;
-    let nodes = bench.options.nodes.clone();
-    let steps: usize = cases.iter().map(|case| case.in_flight.len()).sum::<usize>() * nodes.len();
-    bench.begin(suite, steps as u64 * bench.options.rounds());
-    for nodes in nodes {
+    bench.begin(suite, count(&bench.options, protocol)? * bench.options.rounds());
+    for nodes in bench.options.nodes.clone() {
+        let cases = cases(&bench.options, protocol, nodes)?;
         let values = Values::new(bench.options.value_bytes);
         let mut clusters = bench.start(suite, nodes).await?;
         for cluster in &clusters {
@@ -158,10 +173,10 @@ pub(super) struct Point {
 }
 
 impl Point {
-    /// Operations of `kind` on `keys` keys.
-    pub(super) fn of(bench: &Bench, protocol: Protocol, kind: Kind, keys: u64, in_flight: usize) -> Point {
-        let case = Case { kind, value_bytes: bench.options.value_bytes, keys, in_flight: vec![in_flight] };
-        Point::new(bench, protocol, &case, in_flight)
+    /// Operations of `kind` on `keys` keys with values of `value_bytes`.
+    pub(super) fn of(bench: &Bench, kind: Kind, keys: u64, value_bytes: usize, in_flight: usize) -> Point {
+        let case = Case { kind, value_bytes, keys, in_flight: vec![in_flight] };
+        Point::new(bench, kind.name().0, &case, in_flight)
     }
 
     fn new(bench: &Bench, protocol: Protocol, case: &Case, in_flight: usize) -> Point {

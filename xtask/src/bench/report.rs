@@ -4,11 +4,15 @@ use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 
-use super::chart;
 use super::figures::{Figures, Unit, median_of};
+use super::{capacity, chart, publication};
 use crate::environment::Environment;
 use crate::table::Table;
 use crate::{Result, workspace};
+
+/// How ratios are to be read.
+pub(super) const RATIO: &str =
+    "ratio: ours divided by the peer's; above 1 is better for what is counted per second, below 1 for the rest";
 
 /// One case of all systems.
 #[derive(Clone, Debug, Serialize)]
@@ -23,6 +27,8 @@ pub(super) struct Row {
     pub(super) amount: Amount,
     /// The systems, ours first.
     pub(super) systems: Vec<String>,
+    /// Members of each: Redis has one, whatever the others have.
+    pub(super) members: Vec<usize>,
     /// The rounds of each system.
     pub(super) rounds: Vec<Vec<Figures>>,
 }
@@ -39,6 +45,8 @@ pub(super) struct Amount {
 pub(super) struct Report {
     environment: Environment,
     rows: Vec<SavedRow>,
+    /// What a reader has to know beside the figures.
+    notes: Vec<&'static str>,
 }
 
 #[derive(Serialize)]
@@ -51,19 +59,38 @@ pub(super) struct SavedRow {
 
 impl Report {
     pub(super) fn new(environment: Environment) -> Report {
-        Report { environment, rows: Vec::new() }
+        Report { environment, rows: Vec::new(), notes: Vec::new() }
+    }
+
+    /// Adds a sentence that is printed below the tables, once.
+    pub(super) fn note(&mut self, note: &'static str) {
+        if !self.notes.contains(&note) {
+            self.notes.push(note);
+        }
+    }
+
+    /// A figure of the first system, of the case with so much of it.
+    pub(super) fn ours(&self, suite: &str, case: &str, count: u64, figure: &str) -> Option<f64> {
+        let of = |row: &&SavedRow| row.row.suite == suite && row.row.case == case && row.row.amount.count == count;
+        let row = self.rows.iter().rev().find(of)?;
+        let first = row.row.systems.first().filter(|name| *name == "tidelock");
+        first.and_then(|_| row.medians.first()?.get(figure))
+    }
+
+    /// Members of the clusters of the first case of `suite`.
+    pub(super) fn nodes_of(&self, suite: &str) -> Option<usize> {
+        self.rows.iter().find(|row| row.row.suite == suite).map(|row| row.row.nodes)
     }
 
     /// Adds a case and says it in one line per system, for people who watch.
     pub(super) fn add(&mut self, row: Row) -> String {
         let medians: Vec<Figures> = row.rounds.iter().map(|rounds| median_of(rounds)).collect();
         let mut text = String::new();
-        for (system, median) in row.systems.iter().zip(&medians) {
+        for ((system, members), median) in row.systems.iter().zip(&row.members).zip(&medians) {
             let figures: Vec<String> =
                 median.0.iter().map(|figure| format!("{} {}", figure.name, figure.unit.text(figure.value))).collect();
             text.push_str(&format!(
-                "{} x {system}, {}, {} {}: {}\n",
-                row.nodes,
+                "{members} x {system}, {}, {} {}: {}\n",
                 row.case,
                 row.amount.count,
                 row.amount.of,
@@ -76,16 +103,11 @@ impl Report {
 
     /// One table for rows with the same figures: a line per system and case, and below a pair how ours compares.
     pub(super) fn text(&self) -> String {
-        let mut text = String::new();
-        let mut rows = self.rows.as_slice();
-        while let Some(first) = rows.first() {
-            let alike = rows.iter().take_while(|row| heading(row) == heading(first)).count();
-            let (group, rest) = rows.split_at(alike);
-            text.push_str(&table_of(group));
-            text.push('\n');
-            rows = rest;
+        let mut text = tables_of(&self.rows.iter().collect::<Vec<_>>());
+        text.push_str(&format!("{RATIO}\n"));
+        for note in &self.notes {
+            text.push_str(&format!("{note}\n"));
         }
-        text.push_str("ratio: ours divided by the peer's; above 1 is better for what is counted per second, below 1 for the rest\n");
         text
     }
 
@@ -100,10 +122,17 @@ impl Report {
             suites.dedup();
             for suite in suites {
                 let rows: Vec<&SavedRow> = self.rows.iter().filter(|row| row.row.suite == suite).collect();
-                let part = serde_json::json!({ "environment": self.environment, "rows": rows });
+                let charts = chart::all(suite, &rows);
+                let part = serde_json::json!({
+                    "environment": self.environment,
+                    "rows": rows,
+                    "tables": tables_of(&rows),
+                    "charts": charts.iter().map(|(name, _)| name).collect::<Vec<_>>(),
+                    "capacity": (suite == "locks").then(|| capacity::text(self)).flatten(),
+                });
                 let text = serde_json::to_string_pretty(&part).map_err(|error| format!("encoding results: {error}"))?;
                 files.push((directory.join(format!("{suite}.json")), text));
-                files.extend(chart::all(suite, &rows).into_iter().map(|(name, svg)| (directory.join(name), svg)));
+                files.extend(charts.into_iter().map(|(name, svg)| (directory.join(name), svg)));
             }
         }
         for (path, text) in &files {
@@ -113,7 +142,11 @@ impl Report {
                 .and_then(|()| std::fs::write(path, text))
                 .map_err(|error| format!("{}: {error}", path.display()))?;
         }
-        Ok(files.into_iter().map(|(path, _)| path).collect())
+        let mut paths: Vec<PathBuf> = files.into_iter().map(|(path, _)| path).collect();
+        if let Some(directory) = publish {
+            paths.push(publication::write_page(directory)?);
+        }
+        Ok(paths)
     }
 }
 
@@ -123,34 +156,46 @@ fn heading(row: &SavedRow) -> Vec<&'static str> {
     std::iter::once(amount).chain(figures).collect()
 }
 
-fn table_of(rows: &[SavedRow]) -> String {
+fn tables_of(mut rows: &[&SavedRow]) -> String {
+    let mut text = String::new();
+    while let Some(first) = rows.first() {
+        let alike = rows.iter().take_while(|row| heading(row) == heading(first)).count();
+        let (group, rest) = rows.split_at(alike);
+        text.push_str(&table_of(group));
+        text.push('\n');
+        rows = rest;
+    }
+    text
+}
+
+fn table_of(rows: &[&SavedRow]) -> String {
     let Some(first) = rows.first() else { return String::new() };
     let mut header = vec!["nodes", "work", "system"];
     header.extend(heading(first));
     let mut table = Table::new(3, &header);
     for SavedRow { row, medians } in rows {
-        for (system, figures) in row.systems.iter().zip(medians) {
-            let mut cells = vec![row.nodes.to_string(), row.case.clone(), system.clone()];
+        for ((system, members), figures) in row.systems.iter().zip(&row.members).zip(medians) {
+            let mut cells = vec![members.to_string(), row.case.clone(), system.clone()];
             cells.push(crate::table::grouped(row.amount.count));
             cells.extend(figures.0.iter().map(|figure| figure.unit.text(figure.value)));
             table.row(cells);
         }
         if let [ours, peers @ ..] = medians.as_slice() {
-            for peer in peers {
-                table.row(ratios(ours, peer));
+            for (peer, name) in peers.iter().zip(&row.systems[1..]) {
+                table.row(ratios(ours, peer, name));
             }
         }
     }
     table.text()
 }
 
-fn ratios(ours: &Figures, peer: &Figures) -> Vec<String> {
+fn ratios(ours: &Figures, peer: &Figures, name: &str) -> Vec<String> {
     let ratio = |figure: &super::figures::Figure| match peer.get(figure.name) {
         _ if figure.unit == Unit::Count => String::new(),
         None | Some(0.0) => "-".to_string(),
         Some(of_peer) => format!("{:.2}x", figure.value / of_peer),
     };
-    let mut row = vec![String::new(), String::new(), "ratio".to_string(), String::new()];
+    let mut row = vec![String::new(), String::new(), format!("ratio to {name}"), String::new()];
     row.extend(ours.0.iter().map(ratio));
     row
 }
@@ -169,7 +214,7 @@ mod tests {
     /// Ours over theirs, not the other way round: everything said about the figures hangs on it.
     #[test]
     fn the_ratio_is_ours_divided_by_the_peers() {
-        let ratios = ratios(&figures(300.0, 1.0), &figures(100.0, 0.0));
+        let ratios = ratios(&figures(300.0, 1.0), &figures(100.0, 0.0), "a peer");
         assert_eq!(ratios[4..], ["3.00x", "-"], "and no division by zero");
     }
 }

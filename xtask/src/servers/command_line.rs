@@ -21,7 +21,7 @@ pub(super) struct Place {
     number: usize,
     name: String,
     data: PathBuf,
-    /// For clients of etcd's protocol; of ZooKeeper's own, if it is one.
+    /// For clients of etcd's protocol; of Redis', if it is one.
     pub(super) client: SocketAddr,
     peer: SocketAddr,
     pub(super) admin: SocketAddr,
@@ -62,6 +62,7 @@ pub(super) fn of(system: &System, place: &Place, all: &[Place]) -> Result<Comman
             command = Command::new("java");
             zookeeper(&mut command, &system.binary, place, all)?;
         }
+        Kind::Redis => redis(&mut command, place)?,
     }
     command.args(&system.extra);
     Ok(command)
@@ -87,6 +88,15 @@ fn etcd(command: &mut Command, place: &Place, all: &[Place]) {
     command.args(["--initial-cluster", &founders.join(","), "--initial-cluster-state", "new"]);
     command.args(["--quota-backend-bytes", &ETCD_QUOTA_BYTES.to_string()]);
     command.args(["--logger", "zap", "--log-level", "error"]);
+}
+
+/// Durable as the others are: every write is in the file, and synced, before it is answered.
+fn redis(command: &mut Command, place: &Place) -> Result<()> {
+    std::fs::create_dir_all(&place.data).map_err(|error| format!("{}: {error}", place.data.display()))?;
+    command.args(["--port", &place.client.port().to_string(), "--bind", "127.0.0.1", "--daemonize", "no"]);
+    command.arg("--dir").arg(&place.data);
+    command.args(["--appendonly", "yes", "--appendfsync", "always", "--save", "", "--loglevel", "warning"]);
+    Ok(())
 }
 
 /// The settings of the sample that comes with it, and no limit on connections from one address. `jars` is where it is.

@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use tidelock_free_ports::free_ports;
-use tidelock_load::Protocol;
+use tidelock_load::{Language, Protocol};
 use tonic::transport::Channel;
 
 use crate::procfs::{self, Memory};
@@ -44,6 +44,9 @@ pub(crate) enum Kind {
     /// The real ZooKeeper.
     #[value(skip)]
     Zookeeper,
+    /// The real Redis: one node, not replicated.
+    #[value(skip)]
+    Redis,
 }
 
 /// A program and what it calls itself.
@@ -66,6 +69,7 @@ impl System {
             Kind::Tidelock => System::tidelock(given),
             Kind::Etcd => System::etcd(given),
             Kind::Zookeeper => peer::zookeeper(given, false),
+            Kind::Redis => System::redis(given),
         }
     }
 
@@ -90,6 +94,22 @@ impl System {
     /// Whether it runs on a Java machine, which compiles what is hot while it runs.
     pub(crate) fn is_java(&self) -> bool {
         self.kind == Kind::Zookeeper
+    }
+
+    /// How many members it has where others have `nodes`: Redis has no replication that a lock could rest on.
+    pub(crate) fn members(&self, nodes: usize) -> usize {
+        if self.kind == Kind::Redis { 1 } else { nodes }
+    }
+
+    /// Redis: the binary given, or the one on PATH.
+    pub(crate) fn redis(given: Option<&Path>) -> Result<System> {
+        let binary = workspace::redis_binary(given)?;
+        let output = std::process::Command::new(&binary).arg("--version").output();
+        let output = output.map_err(|error| format!("{} --version: {error}", binary.display()))?;
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        let version = text.split_whitespace().find_map(|word| word.strip_prefix("v=")).unwrap_or("?");
+        let name = format!("Redis {version}, not replicated");
+        Ok(System { kind: Kind::Redis, binary, name, extra: Vec::new() })
     }
 
     /// ZooKeeper: from the jars in `directory`.
@@ -196,6 +216,11 @@ impl Cluster {
         self.members.iter().map(address).collect()
     }
 
+    /// Where clients of Redis' protocol reach it; of Redis alone.
+    pub(crate) fn redis_endpoints(&self) -> Vec<SocketAddr> {
+        self.members.iter().map(|member| member.place.client).collect()
+    }
+
     /// Where clients of the native API reach the members; of ours alone.
     pub(crate) fn native_endpoints(&self) -> Vec<SocketAddr> {
         self.members.iter().map(|member| member.place.native).collect()
@@ -212,6 +237,7 @@ impl Cluster {
             let leads = match self.system.kind {
                 Kind::Tidelock | Kind::Etcd => client::leads(member.place.client).await.unwrap_or(false),
                 Kind::Zookeeper => client::zookeeper_leads(member.place.zookeeper).await.unwrap_or(false),
+                Kind::Redis => true,
             };
             if leads {
                 return Ok(at);
@@ -269,14 +295,15 @@ impl Cluster {
     }
 }
 
-/// Waits for a read that needs a majority, in the protocol that is the system's own. Blocks its thread, which is one of
+/// Waits for a read that needs a majority (of Redis: any), in the protocol that is the system's own. Blocks its thread, which is one of
 /// several.
 fn first_read(kind: Kind, place: &Place, server: &mut Server, start: Instant, limit: Duration) -> Result<Duration> {
-    let (protocol, address) = match kind {
-        Kind::Tidelock | Kind::Etcd => (Protocol::Etcd, place.client),
-        Kind::Zookeeper => (Protocol::Zookeeper, place.zookeeper),
+    let (language, address) = match kind {
+        Kind::Tidelock | Kind::Etcd => (Language::Etcd, place.client),
+        Kind::Zookeeper => (Language::Zookeeper, place.zookeeper),
+        Kind::Redis => (Language::Redis, place.client),
     };
-    tokio::task::block_in_place(|| tidelock_load::first_read(protocol, address, start, limit, || server.check_alive()))
+    tokio::task::block_in_place(|| tidelock_load::first_read(language, address, start, limit, || server.check_alive()))
 }
 
 /// Addresses nobody listens on, kept for this process.
