@@ -6,7 +6,7 @@
 use std::fmt::Write;
 
 use super::figures::{Figure, Unit};
-use super::report::SavedRow;
+use super::report::{Row, SavedRow};
 
 /// The longest bar, or the width of a curve's grid.
 const SPAN: f64 = 500.0;
@@ -39,6 +39,8 @@ const LINE_HEIGHT: f64 = 12.0;
 const CURVE_POINTS_MIN: usize = 3;
 const CURVE_HEIGHT: f64 = 260.0;
 const CURVE_LEFT: f64 = 90.0;
+/// Room for the last figure of a line.
+const CURVE_RIGHT: f64 = 90.0;
 
 /// The charts of a suite: file names and contents.
 pub(super) fn all(suite: &str, rows: &[&SavedRow]) -> Vec<(String, String)> {
@@ -57,22 +59,28 @@ pub(super) fn all(suite: &str, rows: &[&SavedRow]) -> Vec<(String, String)> {
             .copied()
             .filter(|row| row.medians.first().is_some_and(|m| m.get(figure.name).is_some()))
             .collect();
-        let slug: String = figure.name.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '-' }).collect();
         let curves = curves_of(&with);
         if suite == "growth" || curves.iter().any(|curve| curve.len() > CURVE_POINTS_MIN) {
             for curve in curves.iter().filter(|curve| curve.len() >= CURVE_POINTS_MIN) {
-                let case: String =
-                    curve[0].row.case.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '-' }).collect();
-                let nodes = curve[0].row.nodes;
-                let name = format!("{suite}-{case}-{nodes}-{slug}-curve.svg").to_lowercase();
+                let Row { case, amount, nodes, .. } = &curve[0].row;
+                let words = format!("{suite}-{case}-{nodes}-{}-over-{}-curve", figure.name, amount.of);
+                let name = format!("{}.svg", in_file_names(&words));
                 charts.push((name, curve_chart(curve, figure.name, figure.unit)));
             }
         }
         if suite != "growth" {
-            charts.push((format!("{suite}-{slug}.svg").to_lowercase(), bars(suite, &with, figure.name, figure.unit)));
+            let name = format!("{}.svg", in_file_names(&format!("{suite}-{}", figure.name)));
+            charts.push((name, bars(suite, &with, figure.name, figure.unit)));
         }
     }
     charts
+}
+
+/// Words as they can stand in the name of a file.
+fn in_file_names(words: &str) -> String {
+    let plain: String =
+        words.chars().map(|c| if c.is_ascii_alphanumeric() { c.to_ascii_lowercase() } else { '-' }).collect();
+    plain.split('-').filter(|part| !part.is_empty()).collect::<Vec<_>>().join("-")
 }
 
 /// Rows that differ in their amount alone, together.
@@ -192,7 +200,7 @@ fn curve_chart(rows: &[&SavedRow], figure: &str, unit: Unit) -> String {
         (_, nodes) => format!(", {nodes} nodes"),
     };
     let title = format!("{}{nodes}: {figure} over {} ({})", first.case, first.amount.of, better(unit));
-    let mut svg = head(CURVE_LEFT + SPAN + RIGHT, TOP + CURVE_HEIGHT + 44.0, &title);
+    let mut svg = head(CURVE_LEFT + SPAN + CURVE_RIGHT, TOP + CURVE_HEIGHT + 44.0, &title);
     let systems = systems_of(rows);
     legend(&mut svg, &systems);
     let xs: Vec<f64> = rows.iter().map(|row| (row.row.amount.count.max(1) as f64).log10()).collect();
@@ -252,7 +260,7 @@ fn label_ends(svg: &mut String, mut ends: Vec<(f64, f64, String)>) {
 #[cfg(test)]
 mod tests {
     use super::super::figures::Figures;
-    use super::super::report::{Amount, Row};
+    use super::super::report::Amount;
     use super::*;
 
     fn row(count: u64, ours: f64, peer: f64) -> SavedRow {
@@ -286,7 +294,8 @@ mod tests {
     fn growing_amounts_make_a_curve() {
         let rows = [row(1, 10.0, 10.0), row(10, 100.0, 20.0), row(100, 500.0, 30.0), row(1000, 900.0, 40.0)];
         let charts = all("etcd", &rows.iter().collect::<Vec<_>>());
-        let curve = charts.iter().find(|(name, _)| name == "etcd-put-3-ops-s-curve.svg").expect("a curve");
+        let curve =
+            charts.iter().find(|(name, _)| name == "etcd-put-3-ops-s-over-in-flight-curve.svg").expect("a curve");
         assert_eq!(curve.1.matches("<polyline").count(), 2);
         assert_eq!(curve.1.matches("<circle").count(), 8);
     }

@@ -72,8 +72,8 @@ fn of(bench: &Bench, suite: Suite) -> Result<f64> {
         }
         Suite::Memory => systems * (START + million / KEYS_PER_S + 3.0 * SETTLE + 5.0),
         Suite::Failover => {
-            let stopped = if takes_part(Kind::Zookeeper) { 11.0 } else { 0.0 };
-            rounds * (systems * 3.0 * 8.5 + stopped) + systems * (START + FILL) + java
+            let stopped = if takes_part(Kind::Zookeeper) { 12.0 } else { 0.0 };
+            rounds * (systems * 3.0 * 7.5 + stopped) + systems * (START + FILL) + java
         }
         Suite::Locks => {
             let all = locks::round_count(options.quick, takes_part) as f64 * rounds;

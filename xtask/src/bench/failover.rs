@@ -16,7 +16,7 @@ use crate::servers::{Cluster, Kind};
 
 /// Before the leader goes, and until the run ends: ZooKeeper takes more than ten seconds to miss a stopped leader.
 const BEFORE: Duration = Duration::from_secs(2);
-const AFTER: Duration = Duration::from_secs(5);
+const AFTER: Duration = Duration::from_secs(4);
 const AFTER_STOPPED_ZOOKEEPER: Duration = Duration::from_secs(16);
 /// Writes per second: often enough to see 5 ms.
 const WRITES_PER_S: f64 = 200.0;

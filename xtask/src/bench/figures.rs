@@ -33,6 +33,7 @@ impl Unit {
             Unit::Microseconds => table::duration(Duration::from_secs_f64(value.max(0.0) / 1e6)),
             Unit::CpuMicroseconds => format!("{value:.1}"),
             Unit::Bytes if value < 65_536.0 => format!("{value:.0} B"),
+            Unit::Bytes if value < 1_048_576.0 => format!("{:.0} KiB", value / 1024.0),
             Unit::Bytes if value < 10_485_760.0 => format!("{:.1} MiB", value / f64::from(1 << 20)),
             Unit::Bytes => format!("{:.0} MiB", value / f64::from(1 << 20)),
         }

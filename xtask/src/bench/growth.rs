@@ -26,6 +26,7 @@ pub(super) const PEER_LEASES_MAX: u64 = 100_000;
 /// More keys than this have small values: with 256 bytes each, ten million are 4 GB of memory and as much of a journal.
 const LARGE_VALUES_KEYS_MAX: u64 = 1_000_000;
 const SMALL_VALUE_BYTES: usize = 16;
+const LARGE_NOTE: &str = "more than 1,000,000 keys have values of 16 bytes, and are ours alone";
 const IN_FLIGHT: usize = 256;
 const WRITES_PER_S: f64 = 500.0;
 const CONNECTIONS: usize = 16;
@@ -66,7 +67,7 @@ async fn keys(bench: &mut Bench) -> Result<()> {
         let small = keys > LARGE_VALUES_KEYS_MAX;
         let value_bytes = if small { SMALL_VALUE_BYTES } else { bench.options.value_bytes };
         if small {
-            bench.report.note("growth: more than 1,000,000 keys have values of 16 bytes, and are ours alone");
+            bench.report.note(Suite::Growth.name(), LARGE_NOTE);
         }
         let values = Values::new(value_bytes);
         let mut clusters = start(bench, keys <= PEER_KEYS_MAX).await?;

@@ -98,7 +98,7 @@ pub(super) async fn run(bench: &mut Bench) -> Result<()> {
     bench.begin(suite, cases * bench.options.rounds());
     let mut all = bench.start(suite, nodes).await?;
     if all.iter().any(|cluster| cluster.system.kind == Kind::Redis) {
-        bench.report.note(REDIS_NOTE);
+        bench.report.note(suite.name(), REDIS_NOTE);
     }
     let each = each.iter().map(|&workers| Case { workers, contended: false, time });
     let one = one.iter().map(|&workers| Case { workers, contended: true, time });

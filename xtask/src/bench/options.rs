@@ -6,7 +6,7 @@ use clap::{Args, ValueEnum};
 use tidelock_load::Protocol;
 
 /// Seconds of a round, and rounds, if nothing is said.
-const SECONDS: u64 = 3;
+const SECONDS: u64 = 2;
 const ROUNDS: u64 = 3;
 /// The same for a quick look.
 const QUICK_SECONDS: u64 = 2;
@@ -36,7 +36,7 @@ pub(crate) struct Options {
     /// Which workloads of the suites etcd and zookeeper, comma separated [default: all]
     #[arg(long, value_delimiter = ',')]
     pub(super) workload: Option<Vec<String>>,
-    /// Seconds each round of each case is measured for [default: 3, quick 2]
+    /// Seconds each round of each case is measured for [default: 2]
     #[arg(long, value_parser = clap::value_parser!(u64).range(1..))]
     seconds: Option<u64>,
     /// Operations in each round of each case, instead of a time

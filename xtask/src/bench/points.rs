@@ -27,7 +27,7 @@ const LARGE_KEYS: u64 = 10_000;
 
 /// What clusters do that are not the largest, unless told.
 const SMALLER_KINDS: [Kind; 4] = [Kind::Put, Kind::Get, Kind::Set, Kind::ZnodeGet];
-const SMALLER_IN_FLIGHT: [usize; 3] = [1, 64, 1000];
+const SMALLER_IN_FLIGHT: [usize; 2] = [1, 1000];
 
 /// What is done, with how many at once.
 struct Case {

@@ -49,6 +49,18 @@ pub(super) fn without_files(arguments: &[String]) -> Vec<String> {
     kept
 }
 
+/// Removes the charts of an earlier publication of `suite`: those of cases that are no more would stay for ever.
+pub(super) fn remove_charts(directory: &Path, suite: &str) {
+    let files = std::fs::read_dir(directory).into_iter().flatten().flatten();
+    for file in files {
+        let name = file.file_name().to_string_lossy().into_owned();
+        if name.starts_with(&format!("{suite}-")) && name.ends_with(".svg") {
+            // One that stays is seen when the change is looked at.
+            let _ = std::fs::remove_file(file.path());
+        }
+    }
+}
+
 /// Writes README.md into `directory`, from the suites that are published there.
 pub(super) fn write_page(directory: &Path) -> Result<PathBuf> {
     let mut suites = Vec::new();
@@ -82,7 +94,8 @@ fn page_of(suites: &[(&str, &str, Value)]) -> String {
     }
     for (suite, title, value) in suites {
         let _ = write!(page, "\n## {suite}\n\n{title}. {}\n\n", machine_of(&value["environment"]));
-        let _ = write!(page, "```text\n{}{RATIO}\n```\n", value["tables"].as_str().unwrap_or_default());
+        let words = |name: &str| value[name].as_str().unwrap_or_default();
+        let _ = write!(page, "```text\n{}{RATIO}\n{}```\n", words("tables"), words("notes"));
         if let Some(capacity) = value["capacity"].as_str() {
             let _ = write!(page, "\nWhat is usually estimated for a lock service, and what this run measured:\n\n");
             let _ = write!(page, "```text\n{capacity}```\n");

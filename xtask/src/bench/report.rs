@@ -45,8 +45,8 @@ pub(super) struct Amount {
 pub(super) struct Report {
     environment: Environment,
     rows: Vec<SavedRow>,
-    /// What a reader has to know beside the figures.
-    notes: Vec<&'static str>,
+    /// What a reader has to know beside the figures of a suite.
+    notes: Vec<(&'static str, &'static str)>,
 }
 
 #[derive(Serialize)]
@@ -62,11 +62,16 @@ impl Report {
         Report { environment, rows: Vec::new(), notes: Vec::new() }
     }
 
-    /// Adds a sentence that is printed below the tables, once.
-    pub(super) fn note(&mut self, note: &'static str) {
-        if !self.notes.contains(&note) {
-            self.notes.push(note);
+    /// Adds a sentence that is printed below the tables of a suite, once.
+    pub(super) fn note(&mut self, suite: &'static str, note: &'static str) {
+        if !self.notes.contains(&(suite, note)) {
+            self.notes.push((suite, note));
         }
+    }
+
+    fn notes_of(&self, suite: &str) -> String {
+        let notes = self.notes.iter().filter(|(of, _)| *of == suite);
+        notes.map(|(_, note)| format!("{note}\n")).collect()
     }
 
     /// A figure of the first system, of the case with so much of it.
@@ -105,7 +110,7 @@ impl Report {
     pub(super) fn text(&self) -> String {
         let mut text = tables_of(&self.rows.iter().collect::<Vec<_>>());
         text.push_str(&format!("{RATIO}\n"));
-        for note in &self.notes {
+        for (_, note) in &self.notes {
             text.push_str(&format!("{note}\n"));
         }
         text
@@ -122,11 +127,13 @@ impl Report {
             suites.dedup();
             for suite in suites {
                 let rows: Vec<&SavedRow> = self.rows.iter().filter(|row| row.row.suite == suite).collect();
+                publication::remove_charts(directory, suite);
                 let charts = chart::all(suite, &rows);
                 let part = serde_json::json!({
                     "environment": self.environment,
                     "rows": rows,
                     "tables": tables_of(&rows),
+                    "notes": self.notes_of(suite),
                     "charts": charts.iter().map(|(name, _)| name).collect::<Vec<_>>(),
                     "capacity": (suite == "locks").then(|| capacity::text(self)).flatten(),
                 });
