@@ -158,3 +158,87 @@ impl Actor for Workers {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashMap;
+    use std::io::{BufRead, BufReader, Write};
+    use std::net::{TcpListener, TcpStream};
+    use std::sync::{Arc, Mutex};
+
+    use super::*;
+
+    type Held = Arc<Mutex<HashMap<Vec<u8>, Vec<u8>>>>;
+
+    /// One command, or nothing at the end of the connection.
+    fn command(from: &mut impl BufRead) -> Option<Vec<Vec<u8>>> {
+        let number = |from: &mut dyn BufRead| {
+            let mut line = String::new();
+            from.read_line(&mut line).ok()?;
+            line.get(1..)?.trim_end().parse::<usize>().ok()
+        };
+        let count = number(from)?;
+        (0..count)
+            .map(|_| {
+                let mut word = vec![0; number(from)? + 2];
+                from.read_exact(&mut word).ok()?;
+                word.truncate(word.len() - 2);
+                Some(word)
+            })
+            .collect()
+    }
+
+    /// As much of a Redis as locks need. `gives_back` is whether the script finds the value it is given.
+    fn serve(stream: TcpStream, held: &Held, gives_back: bool) {
+        let mut out = stream.try_clone().unwrap();
+        let mut from = BufReader::new(stream);
+        while let Some(words) = command(&mut from) {
+            let mut held = held.lock().unwrap();
+            let answer = match words[0].as_slice() {
+                b"PING" => "+PONG\r\n",
+                b"SCRIPT" => "$3\r\nabc\r\n",
+                b"SET" if held.contains_key(&words[1]) => "$-1\r\n",
+                b"SET" => {
+                    assert_eq!(words[3..], [&b"NX"[..], b"PX", TTL_MS]);
+                    held.insert(words[1].clone(), words[2].clone());
+                    "+OK\r\n"
+                }
+                b"EVALSHA" => {
+                    assert_eq!(words[1..3], [&b"abc"[..], b"1"]);
+                    assert_eq!(held.remove(&words[3]).as_ref(), Some(&words[4]), "the holder's own value");
+                    if gives_back { ":1\r\n" } else { ":0\r\n" }
+                }
+                _ => "-ERR unknown command\r\n",
+            };
+            out.write_all(answer.as_bytes()).unwrap();
+        }
+    }
+
+    fn redis(gives_back: bool) -> SocketAddr {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let held = Held::default();
+        std::thread::spawn(move || {
+            for stream in listener.incoming().flatten() {
+                let held = Arc::clone(&held);
+                std::thread::spawn(move || serve(stream, &held, gives_back));
+            }
+        });
+        address
+    }
+
+    /// A figure for Redis stands beside ours: those who are refused must come again, and only what was held and given
+    /// back may count.
+    #[test]
+    fn workers_take_turns_and_a_lock_that_was_not_given_back_is_a_failure() {
+        let time = Duration::from_millis(400);
+        for (contended, workers) in [(false, 4), (true, 4)] {
+            let address = redis(true);
+            let locked = lock_by_set(&[address, address], "lock", workers, contended, time).unwrap();
+            assert_eq!(locked.first_failure, None);
+            assert!(locked.cycles > 0 && locked.acquires.count() >= locked.cycles);
+        }
+        let locked = lock_by_set(&[redis(false)], "lock", 1, true, time).unwrap();
+        assert_eq!(locked.first_failure.as_deref(), Some("the script was answered with 0"));
+    }
+}
