@@ -19,9 +19,9 @@ const SETTLE: f64 = 6.0;
 const WARM_UP_OF_JAVA: f64 = 24.0;
 const AROUND: f64 = 0.6;
 /// Keys per second of a large fill; grants per second with a put for each, ours and etcd's.
-const KEYS_PER_S: f64 = 50_000.0;
-const LEASES_PER_S: f64 = 20_000.0;
-const PEER_LEASES_PER_S: f64 = 2_400.0;
+const KEYS_PER_S: f64 = 80_000.0;
+const LEASES_PER_S: f64 = 25_000.0;
+const PEER_LEASES_PER_S: f64 = 4_000.0;
 
 /// One sentence for the terminal.
 pub(super) fn text(bench: &Bench) -> Result<String> {
