@@ -102,11 +102,13 @@ fn run(work: impl Future<Output = Result<()>>) -> Result<()> {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
     let runtime = runtime.map_err(|error| format!("starting the runtime: {error}"))?;
     runtime.block_on(async {
-        let mut terminate = signal(SignalKind::terminate()).map_err(|error| format!("watching signals: {error}"))?;
+        // Watched from here on: a signal that comes before would end this process and leave the servers.
+        let watch = |kind| signal(kind).map_err(|error| format!("watching signals: {error}"));
+        let (mut interrupt, mut terminate) = (watch(SignalKind::interrupt())?, watch(SignalKind::terminate())?);
         tokio::select! {
             // Boxed: a whole benchmark is a large future.
             done = Box::pin(work) => done,
-            _ = tokio::signal::ctrl_c() => Err("interrupted; servers ended, data removed".to_string()),
+            _ = interrupt.recv() => Err("interrupted; servers ended, data removed".to_string()),
             _ = terminate.recv() => Err("terminated; servers ended, data removed".to_string()),
         }
     })

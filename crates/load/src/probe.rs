@@ -11,7 +11,8 @@ use crate::zookeeper::{self, opcode};
 
 /// Between questions.
 const PAUSE: Duration = Duration::from_millis(5);
-/// A question without an answer for so long is asked again.
+/// A question without an answer for so long is asked again. So is for a connection: a ZooKeeper that is coming up may take
+/// one, and never answer its greeting.
 const PATIENCE: Duration = Duration::from_secs(2);
 
 /// Waits until `address` answers a read, one that needs a majority if there is one, and says how long after `start` that was. `alive` says
@@ -24,9 +25,22 @@ pub fn first_read(
     alive: impl FnMut() -> Result<(), String>,
 ) -> Result<Duration, String> {
     let language = language.into();
-    let mut lines = Lines::start(language, &[address])?;
-    let mut probe = Probe { language, until: start + limit, alive, ask_at: start, asked: 0, answered: None, why: None };
-    lines.run(&mut probe)?;
+    let mut probe = Probe {
+        language,
+        until: start + limit,
+        alive,
+        ask_at: start,
+        open_by: start,
+        asked: 0,
+        is_over: false,
+        answered: None,
+        why: None,
+    };
+    while !probe.is_over {
+        let mut lines = Lines::start(language, &[address])?;
+        probe.open_by = lines.now() + PATIENCE;
+        lines.run(&mut probe)?;
+    }
     match (probe.answered, probe.why) {
         (Some(answered), _) => Ok(answered.duration_since(start)),
         (None, why) => {
@@ -41,7 +55,11 @@ struct Probe<A> {
     until: Instant,
     alive: A,
     ask_at: Instant,
+    /// When a connection that is silent is given up.
+    open_by: Instant,
     asked: Tag,
+    /// There is an answer, or none will come.
+    is_over: bool,
     answered: Option<Instant>,
     why: Option<String>,
 }
@@ -65,20 +83,26 @@ impl<A: FnMut() -> Result<(), String>> Actor for Probe<A> {
         self.ask_at = lines.now();
     }
 
-    fn lost(&mut self, _: &mut Lines, _: usize, _: &[Tag], why: &str) {
+    fn lost(&mut self, lines: &mut Lines, _: usize, _: &[Tag], why: &str) {
+        self.open_by = lines.now() + PATIENCE;
         self.why = Some(why.to_string());
     }
 
     fn turn(&mut self, lines: &mut Lines) -> Turn {
         let now = lines.now();
         if let Err(why) = (self.alive)() {
-            self.why = Some(why);
+            (self.why, self.is_over) = (Some(why), true);
             return Turn::Done;
         }
-        if self.answered.is_some() || now >= self.until {
+        self.is_over = self.answered.is_some() || now >= self.until;
+        if self.is_over {
             return Turn::Done;
         }
-        if lines.is_open(0) && now >= self.ask_at {
+        if !lines.is_open(0) {
+            // Without a pause this would take a processor from the server that is waited for.
+            return if now < self.open_by { Turn::Wait(Some(now + PAUSE)) } else { Turn::Done };
+        }
+        if now >= self.ask_at {
             self.asked += 1;
             self.ask_at = now + PATIENCE;
             match self.language {
