@@ -12,7 +12,7 @@ use crate::clock::MachineClock;
 use crate::error::{Error, Failure, of_status};
 use crate::handle::{Observation, SessionHandle, SessionState};
 use crate::inbox::{Sender, inbox};
-use crate::nodes::{CONNECT_TIMEOUT, Calls, Nodes};
+use crate::nodes::{CONNECT_TIMEOUT, Calls, Nodes, why};
 use crate::options::Options;
 use crate::session::backoff::Backoff;
 use crate::task::{Command, Task};
@@ -108,8 +108,7 @@ impl Client {
         let mut observation = Observation::begin(&self.shared.commands, kind, name)?;
         let patience = self.shared.options.patience;
         match tokio::time::timeout(patience, observation.is_told()).await {
-            Ok(true) => Ok(observation),
-            Ok(false) => Err(Failure::Unreachable("no node lets this be observed".into()).into()),
+            Ok(told) => told.map(|()| observation),
             Err(_) => Err(Failure::Unreachable(format!("nobody answered within {patience:?}")).into()),
         }
     }
@@ -129,7 +128,7 @@ impl Client {
                     Ok(Ok(reply)) => return Ok(reply.into_inner()),
                     Ok(Err(status)) => match of_status(&status) {
                         Some(error) => return Err(error),
-                        None => last = status.message().to_owned(),
+                        None => last = why(&status),
                     },
                     Err(_) => last = format!("a node did not answer within {CONNECT_TIMEOUT:?}"),
                 }

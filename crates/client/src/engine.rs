@@ -9,6 +9,7 @@ use std::time::Duration;
 use tidelock_native_api::v1::{self, from_client::Message, notice::Notice, request::Op, to_client};
 
 use crate::clock::Moment;
+use crate::error::{Error, of_wire};
 use crate::session::{Output, Session, SessionKey, Ticket};
 
 /// Who is told what happens to a name.
@@ -39,8 +40,8 @@ pub(crate) enum Todo {
     Observing(ObserverKey),
     /// Something happened to what it observes.
     Notice(ObserverKey, v1::Notice),
-    /// It missed something, or may not observe: it must look anew.
-    Missed(ObserverKey),
+    /// It missed something and must look anew, or may not observe, for this reason.
+    Missed(ObserverKey, Option<Error>),
     /// The whole stream is over.
     StreamEnded,
 }
@@ -176,6 +177,16 @@ impl Engine {
         self.sessions.values_mut().for_each(Session::disconnected);
     }
 
+    /// No node lets this client in: whoever waits for one is told so.
+    pub(crate) fn refused(&mut self, error: &Error, now: Moment) {
+        for session in self.sessions.values_mut() {
+            session.refused(error, now, &mut self.outputs);
+        }
+        self.observed.clear();
+        let observers = std::mem::take(&mut self.subjects).into_keys();
+        self.todo.extend(observers.map(|key| Todo::Missed(key, Some(error.clone()))));
+    }
+
     pub(crate) fn tick(&mut self, now: Moment) {
         for session in self.sessions.values_mut() {
             session.tick(now, &mut self.outputs);
@@ -237,11 +248,11 @@ impl Engine {
         }
         self.unanswered.remove(&subject);
         let Some(observed) = self.observed.get_mut(&subject) else { return };
-        if observing.error.is_some() {
+        if let Some(error) = &observing.error {
             let missed = self.observed.remove(&subject).unwrap_or_default();
             for key in missed.by {
                 self.subjects.remove(&key);
-                self.todo.push(Todo::Missed(key));
+                self.todo.push(Todo::Missed(key, of_wire(error)));
             }
             return;
         }

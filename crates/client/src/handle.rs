@@ -64,6 +64,14 @@ impl SessionState {
         })
     }
 
+    /// Who asks in a session that was refused while it asked is told that.
+    fn ended_by(&self, error: Error) -> Error {
+        match (&*self.over.borrow(), error) {
+            (Some(refused @ Error::Refused(_)), Error::Lost(Loss::SessionEnded)) => refused.clone(),
+            (_, error) => error,
+        }
+    }
+
     /// Whether what the session holds may be relied on at this moment.
     fn check(&self) -> Result<(), Error> {
         if let Some(error) = self.loss() {
@@ -126,7 +134,7 @@ impl SessionHandle {
         let mut waiting = Abandoning { handle: self, ticket: Some(ticket) };
         let answer = answered.await;
         waiting.ticket = None;
-        answer.unwrap_or(Err(Failure::Closed.into()))
+        answer.unwrap_or(Err(Failure::Closed.into())).map_err(|error| self.state.ended_by(error))
     }
 }
 
@@ -220,7 +228,7 @@ pub(crate) struct Observation {
     key: ObserverKey,
     commands: Sender,
     notices: mpsc::Receiver<v1::Notice>,
-    ready: Option<oneshot::Receiver<()>>,
+    ready: Option<oneshot::Receiver<Result<(), Error>>>,
 }
 
 impl Observation {
@@ -233,12 +241,11 @@ impl Observation {
         Ok(Observation { key, commands: commands.clone(), notices, ready: Some(is_ready) })
     }
 
-    /// Waits until the cluster tells what happens. `false`: it does not.
-    pub(crate) async fn is_told(&mut self) -> bool {
-        match self.ready.take() {
-            Some(ready) => ready.await.is_ok(),
-            None => true,
-        }
+    /// Waits until the cluster tells what happens, or why it does not.
+    pub(crate) async fn is_told(&mut self) -> Result<(), Error> {
+        let Some(ready) = self.ready.take() else { return Ok(()) };
+        let nobody = |_| Failure::Unreachable("no node lets this be observed".into());
+        ready.await.map_err(nobody)?
     }
 
     /// The next thing that happens. `None`: something was missed, so that one must look anew.

@@ -136,7 +136,15 @@ fn endpoint(url: &str, options: &Options) -> Result<Endpoint, Error> {
     }
 }
 
-pub(crate) fn root_cause(error: &dyn std::error::Error) -> String {
+/// Why a call failed, in the words of whoever knows best: of the connection if that failed.
+pub(crate) fn why(status: &tonic::Status) -> String {
+    match std::error::Error::source(status) {
+        Some(cause) => root_cause(cause),
+        None => status.message().to_owned(),
+    }
+}
+
+fn root_cause(error: &dyn std::error::Error) -> String {
     let mut cause = error;
     while let Some(deeper) = cause.source() {
         cause = deeper;

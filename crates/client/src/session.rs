@@ -77,6 +77,8 @@ struct Asked {
     is_out: bool,
     /// It was sent at least once, and nobody knows what became of that.
     in_doubt: bool,
+    /// It was refused since the stream's proof of who asks had aged, and is asked once more on a new stream.
+    shown_again: bool,
 }
 
 impl Asked {
@@ -183,7 +185,8 @@ impl Session {
             out.extend(ticket.map(|ticket| Output::Failed { ticket, error: Loss::SessionEnded.into() }));
             return;
         }
-        let asked = Asked { op, ticket, since: now, patience, consumes, is_out: false, in_doubt: false };
+        let asked =
+            Asked { op, ticket, since: now, patience, consumes, is_out: false, in_doubt: false, shown_again: false };
         if let Err(Asked { ticket: Some(ticket), .. }) = self.requests.push(asked) {
             out.push(Output::Failed { ticket, error: Failure::Overloaded.into() });
         }
@@ -282,6 +285,28 @@ impl Session {
         }
     }
 
+    /// No node lets this client in, and it is of no use to try again: whoever waits is told why. What is held stays so
+    /// for as long as it may be relied on.
+    pub(crate) fn refused(&mut self, error: &Error, now: Moment, out: &mut Vec<Output>) {
+        self.disconnected();
+        if matches!(self.state, State::Opening { .. }) {
+            return self.end(error.clone(), None, out);
+        }
+        let gives_nothing_back = |asked: &Asked| asked.consumes.is_none() && asked.ticket.is_some();
+        let dropped = self.requests.take_from_line(gives_nothing_back);
+        let mut told: Vec<Ticket> = dropped.into_iter().filter_map(|asked| asked.ticket).collect();
+        // What was sent before and may have happened is not said to be refused. What gives something back stays in line
+        // all the same: the door may open again.
+        let not_sent = self.requests.all_mut().filter(|asked| !asked.in_doubt);
+        told.extend(not_sent.filter_map(|asked| asked.ticket.take()));
+        for (ticket, place) in std::mem::take(&mut self.places) {
+            self.waiting.remove(&place);
+            self.give_back(place.give_up(), now, out);
+            told.push(ticket);
+        }
+        out.extend(told.into_iter().map(|ticket| Output::Failed { ticket, error: error.clone() }));
+    }
+
     fn send(&mut self, number: u64, out: &mut Vec<Output>) {
         let State::Open { id, .. } = self.state else { return };
         let acknowledged = self.requests.acknowledged();
@@ -374,6 +399,8 @@ impl Session {
         if was_over {
             return;
         }
+        // First, so that whoever asks again as soon as it is told does so in a new session.
+        out.push(Output::Over { session: self.key, error: error.clone() });
         for asked in self.requests.drain() {
             let in_doubt = (asked.is_out || asked.in_doubt) && outlasts_session(&asked.op);
             let error = if in_doubt { Error::Unknown { waited: asked.patience } } else { error.clone() };
@@ -383,7 +410,6 @@ impl Session {
         out.extend(waiting.map(|ticket| Output::Failed { ticket, error: error.clone() }));
         (self.places, self.early) = (BTreeMap::new(), BTreeMap::new());
         (self.held, self.tokens) = (BTreeMap::new(), BTreeSet::new());
-        out.push(Output::Over { session: self.key, error });
     }
 }
 

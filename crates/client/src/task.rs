@@ -18,10 +18,10 @@ use tonic::{Status, Streaming};
 
 use crate::clock::{Clock, Moment};
 use crate::engine::{Engine, ObserverKey, Subject, Todo};
-use crate::error::{Error, Failure};
+use crate::error::{Error, Failure, of_status};
 use crate::handle::{Answered, Possession, SessionHandle, SessionState};
 use crate::inbox::{Receiver, WeakSender};
-use crate::nodes::{CONNECT_TIMEOUT, Nodes};
+use crate::nodes::{CONNECT_TIMEOUT, Nodes, why};
 use crate::session::backoff::Backoff;
 use crate::session::{Output, SessionKey, Ticket};
 
@@ -43,17 +43,20 @@ pub(crate) enum Command {
     Abandon { session: SessionKey, ticket: Ticket },
     Undo { session: SessionKey, possession: Ticket, op: Op },
     Forget { session: SessionKey, possession: Ticket },
-    Observe { key: ObserverKey, subject: Subject, notices: mpsc::Sender<v1::Notice>, ready: oneshot::Sender<()> },
+    Observe { key: ObserverKey, subject: Subject, notices: mpsc::Sender<v1::Notice>, ready: Ready },
     StopObserving(ObserverKey),
     Close(oneshot::Sender<()>),
 }
+
+/// Who waits until the cluster tells what happens to a name, or why it does not.
+pub(crate) type Ready = oneshot::Sender<Result<(), Error>>;
 
 /// Who waits for the answer to a request.
 pub(crate) type Waiter = oneshot::Sender<Result<Answered, Error>>;
 
 struct Observer {
     notices: mpsc::Sender<v1::Notice>,
-    ready: Option<oneshot::Sender<()>>,
+    ready: Option<Ready>,
 }
 
 /// The connection to some node.
@@ -70,7 +73,22 @@ enum LinkEvent {
     PauseOver,
     Connected(Box<Streaming<v1::ToClient>>),
     Message(v1::ToClient),
-    Broken,
+    /// Another node may do better.
+    Broken(Trouble),
+    /// Whoever this client says it is may not come in, or this is no node. Another one would say the same.
+    Refused(Error),
+}
+
+/// Why there is no connection, for whoever waits until there is one in vain.
+type Trouble = Option<String>;
+
+impl LinkEvent {
+    fn failed(status: &Status) -> LinkEvent {
+        match of_status(status) {
+            Some(error) => LinkEvent::Refused(error),
+            None => LinkEvent::Broken(Some(why(status))),
+        }
+    }
 }
 
 impl Link {
@@ -84,11 +102,12 @@ impl Link {
             }
             Link::Connecting { calling, .. } => match calling.await {
                 Ok(incoming) => LinkEvent::Connected(Box::new(incoming)),
-                Err(_) => LinkEvent::Broken,
+                Err(status) => LinkEvent::failed(&status),
             },
             Link::Up { incoming, .. } => match incoming.message().await {
                 Ok(Some(message)) => LinkEvent::Message(message),
-                Ok(None) | Err(_) => LinkEvent::Broken,
+                Ok(None) => LinkEvent::Broken(None),
+                Err(status) => LinkEvent::failed(&status),
             },
         }
     }
@@ -107,6 +126,8 @@ pub(crate) struct Task {
     to_self: WeakSender,
     link: Link,
     backoff: Backoff,
+    /// What went wrong with the last connection, while there is none.
+    trouble: Trouble,
     waiting: BTreeMap<Ticket, Waiter>,
     observers: BTreeMap<ObserverKey, Observer>,
     sessions: BTreeMap<SessionKey, Arc<SessionState>>,
@@ -133,6 +154,7 @@ impl Task {
             to_self,
             link: Link::Down,
             backoff: Backoff::default(),
+            trouble: None,
             waiting: BTreeMap::new(),
             observers: BTreeMap::new(),
             sessions: BTreeMap::new(),
@@ -209,7 +231,8 @@ impl Task {
     fn link_event(&mut self, event: LinkEvent) {
         let now = self.clock.now();
         match event {
-            LinkEvent::PauseOver => self.call(),
+            // Called again as soon as somebody needs it.
+            LinkEvent::PauseOver => self.link = Link::Down,
             LinkEvent::Connected(incoming) => {
                 let Link::Connecting { outgoing, turn, .. } = std::mem::replace(&mut self.link, Link::Down) else {
                     return;
@@ -219,9 +242,17 @@ impl Task {
             }
             LinkEvent::Message(message) => {
                 self.backoff.worked();
+                self.trouble = None;
                 self.engine.received(message, now);
             }
-            LinkEvent::Broken => self.leave_node(),
+            LinkEvent::Broken(trouble) => {
+                self.trouble = trouble.or(self.trouble.take());
+                self.leave_node();
+            }
+            LinkEvent::Refused(error) => {
+                self.engine.refused(&error, now);
+                self.leave_node();
+            }
         }
     }
 
@@ -271,7 +302,7 @@ impl Task {
             Todo::Session(output) => self.session_output(output),
             Todo::Observing(key) => {
                 if let Some(ready) = self.observers.get_mut(&key).and_then(|observer| observer.ready.take()) {
-                    let _ = ready.send(());
+                    let _ = ready.send(Ok(()));
                 }
             }
             Todo::Notice(key, notice) => {
@@ -281,7 +312,12 @@ impl Task {
                     self.engine.stop_observing(key);
                 }
             }
-            Todo::Missed(key) => drop(self.observers.remove(&key)),
+            Todo::Missed(key, error) => {
+                let ready = self.observers.remove(&key).and_then(|observer| observer.ready);
+                if let (Some(ready), Some(error)) = (ready, error) {
+                    let _ = ready.send(Err(error));
+                }
+            }
             Todo::StreamEnded => self.leave_node(),
         }
     }
@@ -300,7 +336,7 @@ impl Task {
             }
             Output::Failed { ticket, error } => {
                 if let Some(answer) = self.waiting.remove(&ticket) {
-                    let _ = answer.send(Err(error));
+                    let _ = answer.send(Err(self.with_trouble(error)));
                 }
             }
             Output::Valid { session, until } => {
@@ -320,6 +356,16 @@ impl Task {
             }
             Output::AskHoldings { session, id } => self.look_up(session, id),
             Output::LeaveNode => self.leave_node(),
+        }
+    }
+
+    /// An error of nobody answering, with why nobody did.
+    fn with_trouble(&self, error: Error) -> Error {
+        match (error, &self.trouble) {
+            (Error::Failed(Failure::Unreachable(what)), Some(why)) => {
+                Failure::Unreachable(format!("{what}; {why}")).into()
+            }
+            (error, _) => error,
         }
     }
 

@@ -72,6 +72,11 @@ impl<R> Requests<R> {
         self.under_way.values_mut()
     }
 
+    /// Under way and in line.
+    pub(crate) fn all_mut(&mut self) -> impl Iterator<Item = &mut R> {
+        self.under_way.values_mut().chain(&mut self.line)
+    }
+
     pub(crate) fn first_in_line(&self) -> Option<&R> {
         self.line.front()
     }

@@ -3,14 +3,14 @@
 
 mod fake;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use proptest::prelude::*;
 use tidelock_native_api::v1::{self, answer::Answer, request::Op};
 
 use super::{Output, Session, Ticket};
 use crate::clock::Moment;
-use crate::error::{Error, Failure, Loss};
+use crate::error::{Code, Error, Failure, Loss, Refusal};
 use fake::Fake;
 use std::time::Duration;
 
@@ -217,6 +217,37 @@ fn a_grant_that_crosses_the_giving_up_is_given_back() {
     pair.abandon(1);
     pair.settle();
     assert_eq!(pair.cluster.ours(), 0);
+}
+
+/// A password that was changed shuts the door on who waits in a queue: it must be told, and its place must not be kept
+/// from others once the door opens again. What is held is held until its time is over, and no longer.
+#[test]
+fn who_waits_is_told_when_nobody_lets_the_client_in_any_more() {
+    let denied = || Error::Refused(Refusal { code: Code::Denied, message: "no".into(), numbers: BTreeMap::new() });
+    let mut pair = Pair::open();
+    pair.ask(1, acquire());
+    pair.settle();
+    pair.ask(2, acquire());
+    pair.settle();
+    pair.ask(3, add());
+    pair.carry_to_cluster();
+    pair.disconnect();
+    pair.ask(4, add());
+    pair.input(|session, now, out| session.refused(&denied(), now, out));
+    assert_eq!((pair.failure_of(2), pair.failure_of(4)), (Some(&denied()), Some(&denied())));
+    assert_eq!(pair.failure_of(3), None, "it may have happened");
+    assert_eq!((pair.held.len(), pair.over.as_ref()), (1, None));
+    pair.connect();
+    pair.settle();
+    assert_eq!((pair.cluster.ours(), pair.told.contains(&3)), (1, true));
+    pair.disconnect();
+    pair.pass(24);
+    assert_eq!(pair.over, Some(Loss::Expired.into()));
+
+    let mut pair = Pair::new();
+    pair.ask(1, acquire());
+    pair.input(|session, now, out| session.refused(&denied(), now, out));
+    assert_eq!((pair.failure_of(1), pair.over.clone()), (Some(&denied()), Some(denied())));
 }
 
 /// H25: the answer got lost with the connection. Asking again must find the same place, not take a second one.

@@ -15,6 +15,9 @@ const ASK_AGAIN_AFTER: Duration = Duration::from_millis(50);
 /// Most grants kept that came before the replies that name their places: no more than requests under way, by far.
 const EARLY_MAX: usize = 128;
 
+/// The code of an error that says: show who you are.
+const UNAUTHENTICATED: &str = "UNAUTHENTICATED";
+
 impl Session {
     /// The session is open, or is not to be.
     pub(crate) fn opened(&mut self, reply: &v1::OpenReply, now: Moment, out: &mut Vec<Output>) {
@@ -44,6 +47,9 @@ impl Session {
         let revision = reply.header.map_or(0, |header| header.revision);
         let answer = match reply.result {
             Some(Outcome::Answer(v1::Answer { answer: Some(answer) })) => Ok(answer),
+            Some(Outcome::Error(error)) if error.code == UNAUTHENTICATED && self.may_show_again(reply.number) => {
+                return out.push(Output::LeaveNode);
+            }
             Some(Outcome::Error(error)) => match of_wire(&error) {
                 None => return self.ask_again_later(reply.number, &error, now),
                 Some(Error::Lost(Loss::SessionEnded)) => return self.end(Loss::SessionEnded.into(), None, out),
@@ -61,6 +67,14 @@ impl Session {
         self.give_back_early(now, out);
         self.send_from_line(out);
         self.finish_closing(out);
+    }
+
+    /// Whether a request that was refused for who asks may be asked once more. A stream shows its password once, and what
+    /// that proves ends when the user is changed; a new stream shows it again.
+    fn may_show_again(&mut self, number: u64) -> bool {
+        let Some(asked) = self.requests.get_mut(number) else { return false };
+        asked.is_out = false;
+        !std::mem::replace(&mut asked.shown_again, true)
     }
 
     fn ask_again_later(&mut self, number: u64, error: &v1::Error, now: Moment) {
