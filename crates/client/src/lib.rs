@@ -38,6 +38,7 @@ mod barrier;
 mod client;
 mod clock;
 mod counter;
+mod dial;
 mod election;
 mod engine;
 mod error;

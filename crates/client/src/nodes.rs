@@ -7,11 +7,13 @@ use std::sync::Mutex;
 use std::time::Duration;
 
 use tidelock_native_api::v1::native_client::NativeClient;
+use tonic::codegen::http::Uri;
 use tonic::metadata::{Ascii, MetadataValue};
 use tonic::service::Interceptor;
 use tonic::service::interceptor::InterceptedService;
 use tonic::transport::{Channel, Endpoint};
 
+use crate::dial::Dialer;
 use crate::error::{Error, Failure};
 use crate::options::Options;
 
@@ -52,8 +54,39 @@ struct Current {
     channel: Option<Channel>,
 }
 
+/// One of the nodes.
+struct Node {
+    url: String,
+    endpoint: Endpoint,
+    /// Makes its connections; nobody does but the endpoint itself.
+    dialer: Option<Dialer>,
+}
+
+impl Node {
+    fn new(url: &str, options: &Options) -> Result<Node, Error> {
+        let url = if url.contains("://") { url.to_owned() } else { format!("http://{url}") };
+        let dialer = options.dialer.clone().filter(|_| url.starts_with("https://"));
+        let endpoint = endpoint(&url, options, dialer.is_some())?;
+        Ok(Node { url, endpoint, dialer })
+    }
+
+    async fn connect(&self) -> Result<Channel, tonic::transport::Error> {
+        match &self.dialer {
+            Some(dialer) => self.endpoint.connect_with_connector(dialer.clone()).await,
+            None => self.endpoint.connect().await,
+        }
+    }
+
+    fn connect_lazy(&self) -> Channel {
+        match &self.dialer {
+            Some(dialer) => self.endpoint.connect_with_connector_lazy(dialer.clone()),
+            None => self.endpoint.connect_lazy(),
+        }
+    }
+}
+
 pub(crate) struct Nodes {
-    endpoints: Vec<Endpoint>,
+    nodes: Vec<Node>,
     first: usize,
     credential: Credential,
     current: Mutex<Current>,
@@ -64,21 +97,21 @@ impl Nodes {
         if urls.is_empty() || urls.len() > ENDPOINTS_MAX {
             return Err(Failure::BadOption(format!("1 to {ENDPOINTS_MAX} endpoints are needed")).into());
         }
-        let endpoints = urls.iter().map(|url| endpoint(url, options)).collect::<Result<Vec<_>, Error>>()?;
-        let first = rand::random_range(0..endpoints.len());
+        let nodes = urls.iter().map(|url| Node::new(url, options)).collect::<Result<Vec<_>, Error>>()?;
+        let first = rand::random_range(0..nodes.len());
         let credential = Credential(options.credential()?);
-        Ok(Nodes { endpoints, first, credential, current: Mutex::new(Current { turn: 0, channel: None }) })
+        Ok(Nodes { nodes, first, credential, current: Mutex::new(Current { turn: 0, channel: None }) })
     }
 
     pub(crate) fn count(&self) -> usize {
-        self.endpoints.len()
+        self.nodes.len()
     }
 
     /// The node that is asked now. Connected to when the first call is made.
     pub(crate) fn current(&self) -> Chosen {
         let mut current = self.current.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         let turn = current.turn;
-        let channel = current.channel.get_or_insert_with(|| self.endpoint(turn).connect_lazy());
+        let channel = current.channel.get_or_insert_with(|| self.node(turn).connect_lazy());
         let calls = NativeClient::with_interceptor(channel.clone(), self.credential.clone());
         Chosen { turn, calls: calls.max_decoding_message_size(ANSWER_BYTES_MAX) }
     }
@@ -94,9 +127,9 @@ impl Nodes {
     /// Finds a node that can be connected to.
     pub(crate) async fn reach_any(&self) -> Result<(), Error> {
         let mut reasons = Vec::new();
-        for _ in 0..self.endpoints.len() {
+        for _ in 0..self.nodes.len() {
             let turn = self.current().turn;
-            match self.endpoint(turn).connect().await {
+            match self.node(turn).connect().await {
                 Ok(channel) => {
                     let mut current = self.current.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
                     if current.turn == turn {
@@ -104,30 +137,33 @@ impl Nodes {
                     }
                     return Ok(());
                 }
-                Err(error) => reasons.push(format!("{}: {}", self.endpoint(turn).uri(), root_cause(&error))),
+                Err(error) => reasons.push(format!("{}: {}", self.node(turn).url, root_cause(&error))),
             }
             self.leave(turn);
         }
         Err(Failure::Unreachable(reasons.join("; ")).into())
     }
 
-    fn endpoint(&self, turn: u64) -> &Endpoint {
-        let skipped = usize::try_from(turn % self.endpoints.len() as u64).unwrap_or(0);
-        &self.endpoints[(self.first + skipped) % self.endpoints.len()]
+    fn node(&self, turn: u64) -> &Node {
+        let skipped = usize::try_from(turn % self.nodes.len() as u64).unwrap_or(0);
+        &self.nodes[(self.first + skipped) % self.nodes.len()]
     }
 }
 
-fn endpoint(url: &str, options: &Options) -> Result<Endpoint, Error> {
+fn endpoint(url: &str, options: &Options, is_dialed: bool) -> Result<Endpoint, Error> {
     let bad = |why: String| Error::Failed(Failure::BadOption(format!("{url:?} is not an endpoint: {why}")));
-    let url = if url.contains("://") { url.to_owned() } else { format!("http://{url}") };
     let is_tls = url.starts_with("https://");
-    let endpoint = Endpoint::from_shared(url.clone()).map_err(|error| bad(root_cause(&error)))?;
+    let origin = Uri::try_from(url).map_err(|error| bad(error.to_string()))?;
+    // The channel refuses https for which it has no TLS itself, so it is told where to go as if there were none.
+    let place = if is_dialed { url.replacen("https", "http", 1) } else { url.to_owned() };
+    let endpoint = Endpoint::from_shared(place).map_err(|error| bad(root_cause(&error)))?.origin(origin);
     let endpoint = endpoint
         .connect_timeout(CONNECT_TIMEOUT)
         .tcp_nodelay(true)
         .http2_keep_alive_interval(PING_INTERVAL)
         .keep_alive_timeout(PING_INTERVAL);
     match &options.tls {
+        _ if is_dialed => Ok(endpoint),
         Some(tls) if is_tls => endpoint.tls_config(tls.clone()).map_err(|error| bad(root_cause(&error))),
         None if is_tls => Err(bad("whose certificate must it have? Name the authority".into())),
         // Who speaks of certificates believes that the traffic is protected.

@@ -1,12 +1,15 @@
 //! What a client is told before it connects.
 
+use std::io;
 use std::time::Duration;
 
 use base64::Engine as _;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tonic::metadata::{Ascii, MetadataValue};
 use tonic::transport::{Certificate, ClientTlsConfig, Identity};
 
 use crate::client::Client;
+use crate::dial::Dialer;
 use crate::error::{Error, Failure};
 
 /// How long a session lives unheard of, if nothing else is said.
@@ -21,12 +24,13 @@ pub struct Options {
     pub(crate) ttl: Duration,
     pub(crate) patience: Duration,
     pub(crate) tls: Option<ClientTlsConfig>,
+    pub(crate) dialer: Option<Dialer>,
     pub(crate) authorization: Option<String>,
 }
 
 impl Default for Options {
     fn default() -> Options {
-        Options { ttl: TTL, patience: PATIENCE, tls: None, authorization: None }
+        Options { ttl: TTL, patience: PATIENCE, tls: None, dialer: None, authorization: None }
     }
 }
 
@@ -63,7 +67,19 @@ impl Options {
         self
     }
 
-    /// Come in as this user.
+    /// Connect to `https://` endpoints by this, which is given host and port, instead of by [`Options::authority`] and its
+    /// kin: for programs with a TLS of their own, whose connections must offer HTTP/2. Called again whenever a
+    /// connection is lost.
+    pub fn dialer<F, W>(mut self, dial: impl Fn(String, u16) -> F + Send + Sync + 'static) -> Options
+    where
+        F: Future<Output = io::Result<W>> + Send + 'static,
+        W: AsyncRead + AsyncWrite + Send + Unpin + 'static,
+    {
+        self.dialer = Some(Dialer::new(dial));
+        self
+    }
+
+    /// Come in as this user. The password is shown with every connection, so nothing has to be renewed.
     pub fn user(mut self, name: &str, password: &str) -> Options {
         let pair = base64::engine::general_purpose::STANDARD.encode(format!("{name}:{password}"));
         self.authorization = Some(format!("Basic {pair}"));

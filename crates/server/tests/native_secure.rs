@@ -6,11 +6,12 @@
 
 mod support;
 
+use std::process::{Output, Stdio};
 use std::time::Duration;
 
 use support::tls::Office;
 use support::users::{add_user, authority, guard};
-use support::{Cluster, within};
+use support::{Cluster, tidelock, within};
 use tidelock_client::{Client, Code, Error, Failure, Options};
 use tidelock_etcd_api::etcdserverpb as pb;
 use tidelock_tls::Use;
@@ -204,4 +205,74 @@ async fn a_token_counts_for_as_long_as_it_lives_and_then_says_so() {
     lock_once(&client, "a-lock").await.unwrap();
     let refused = support::until::until("the token to end", async || lock_once(&client, "a-lock").await.err()).await;
     assert!(is_denied(&refused) && refused.to_string().contains("come in again"), "{refused:?}");
+}
+
+/// A command that holds or lists something, at this node; these words about the connection come first.
+fn command(url: &str, words: &[&str], connecting: &[&str]) -> Output {
+    let mut command = tidelock();
+    command.args(&words[..1]).args(["--native", url]).args(connecting).args(&words[1..]);
+    command.stdin(Stdio::null()).output().unwrap()
+}
+
+fn said(output: &Output) -> String {
+    format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr))
+}
+
+/// The command ends with this code, and says these words.
+fn ends_with(output: &Output, code: i32, words: &str) {
+    assert_eq!(output.status.code(), Some(code), "{}", said(output));
+    assert!(said(output).contains(words), "{}", said(output));
+}
+
+/// One of each command that talks to the native port.
+const EACH: [&[&str]; 5] = [
+    &["lock", "a-lock", "--", "true"],
+    &["elect", "a-election", "--", "true"],
+    &["barrier", "a-barrier", "--parties", "1"],
+    &["locks"],
+    &["sessions"],
+];
+
+/// Scripts that run at nodes with TLS take the same flags as all other commands, and fail by a code when the node is not
+/// whom they trust.
+#[test]
+fn every_command_that_holds_something_goes_over_tls() {
+    let (office, others) = (Office::new("Ours"), Office::new("Others"));
+    let (_cluster, url) = secure_node(&office, &demanding(&office));
+    let (ca, wrong_ca) = (office.file("ca.pem"), others.file("ca.pem"));
+    let (cert, key) = (office.file("client.pem"), office.file("client-key.pem"));
+    let shown = ["--cert", &cert, "--key", &key];
+    let bare = url.trim_start_matches("https://");
+    for words in EACH {
+        ends_with(&command(bare, words, &[&["--cacert", &ca][..], &shown].concat()), 0, "");
+        let anybody = [&["--insecure-skip-tls-verify"][..], &shown].concat();
+        ends_with(&command(&url, words, &anybody), 0, "");
+        ends_with(&command(&url, words, &[&["--cacert", &wrong_ca][..], &shown].concat()), 69, "certificate");
+    }
+    let lock = EACH[0];
+    ends_with(&command(&url, lock, &shown), 2, "--cacert");
+    ends_with(&command(&url, lock, &["--cacert", &ca, "--cert", &cert]), 2, "go together");
+    ends_with(&command(&format!("http://{bare}"), lock, &["--cacert", &ca]), 2, "plain text");
+    let nothing_shown = ["--cacert", &ca, "--timeout-ms", "2000"];
+    ends_with(&command(&url, lock, &nothing_shown), 69, "certificate");
+}
+
+/// The same where there are users: the code tells a script that it is not let in from that nobody is there.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_command_that_holds_something_takes_a_user() {
+    let (cluster, port) = with_users();
+    let url = cluster.nodes[0].client_url();
+    add_user(&url, "ann", "a", "b").await;
+    guard(&url).await;
+    let native = format!("127.0.0.1:{port}");
+    for words in EACH {
+        // Listing everybody's is for root.
+        let user = if words.len() == 1 { "root:secret" } else { "ann:secret" };
+        ends_with(&command(&native, words, &["--user", user]), 0, "");
+        ends_with(&command(&native, words, &["--user", "ann:wrong"]), 77, "name and password");
+        ends_with(&command(&native, words, &[]), 77, "--user");
+    }
+    ends_with(&command(&native, &["lock", "b-lock", "--", "true"], &["--user", "ann:secret"]), 77, "may not");
+    ends_with(&command(&native, &["locks"], &["--user", "ann:secret"]), 77, "may not");
+    ends_with(&command(&native, EACH[0], &["--user", "ann"]), 2, "password");
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 
-use super::Output;
+use super::{ConnectionArgs, Output};
 
 /// Where to find nodes, for the commands that hold things.
 #[derive(Clone, Debug, Args)]
@@ -21,41 +21,8 @@ pub(crate) struct NativeArgs {
     )]
     pub(crate) native: Vec<String>,
 
-    /// Authorities to trust, PEM: the nodes' certificates must be of one of them. For https:// addresses
-    #[arg(long, env = "TIDELOCK_CACERT", value_name = "FILE", help_heading = "Connection")]
-    pub(crate) cacert: Option<PathBuf>,
-
-    /// Certificate to show to nodes that demand one, PEM
-    #[arg(
-        long = "cert",
-        env = "TIDELOCK_CERT",
-        value_name = "FILE",
-        requires = "key_file",
-        help_heading = "Connection"
-    )]
-    pub(crate) cert_file: Option<PathBuf>,
-
-    /// Private key of --cert, PEM
-    #[arg(
-        long = "key",
-        env = "TIDELOCK_KEY",
-        value_name = "FILE",
-        requires = "cert_file",
-        help_heading = "Connection"
-    )]
-    pub(crate) key_file: Option<PathBuf>,
-
-    /// User to come in as, if the cluster has users
-    #[arg(long, env = "TIDELOCK_USER", value_name = "NAME[:PASSWORD]", help_heading = "Connection")]
-    pub(crate) user: Option<String>,
-
-    /// Password of --user, better given by the variable than on the command line
-    #[arg(long, env = "TIDELOCK_PASSWORD", hide_env_values = true, value_name = "TEXT", help_heading = "Connection")]
-    pub(crate) password: Option<String>,
-
-    /// How long to wait for an answer, in milliseconds
-    #[arg(long, env = "TIDELOCK_TIMEOUT_MS", value_name = "MS", default_value_t = 5_000, help_heading = "Connection")]
-    pub(crate) timeout_ms: u64,
+    #[command(flatten)]
+    pub(crate) connection: ConnectionArgs,
 }
 
 /// How to hold something while a program runs.

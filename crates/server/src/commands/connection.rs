@@ -3,35 +3,27 @@
 //! Endpoints are tried in order until one can be connected to. A request that was sent is never sent
 //! again to another: a write with no answer may have happened.
 //!
-//! An endpoint without a scheme has TLS if anything about certificates was said. What was said about them is
-//! never ignored: with `http://` it is a mistake, since the user believes that the traffic is protected.
+//! How a connection is made, and with which certificates, is in [`super::dialing`].
 
-use std::sync::Arc;
-use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
-use hyper_util::rt::TokioIo;
 use tidelock_etcd_api::etcdserverpb::AuthenticateRequest;
 use tidelock_etcd_api::etcdserverpb::auth_client::AuthClient;
 use tidelock_etcd_api::etcdserverpb::kv_client::KvClient;
 use tidelock_etcd_api::etcdserverpb::lease_client::LeaseClient;
 use tidelock_etcd_api::etcdserverpb::watch_client::WatchClient;
-use tidelock_tls::{ClientSettings, Connector, Identity, Names, Protocol, SecureStream, ServerTrust, Trust};
-use tokio::net::TcpStream;
 use tonic::Code;
 use tonic::codegen::http::Uri;
-use tonic::codegen::{BoxFuture, Service};
 use tonic::metadata::{Ascii, MetadataValue};
 use tonic::service::Interceptor;
 use tonic::service::interceptor::InterceptedService;
 use tonic::transport::{Channel, Endpoint};
 
+use super::dialing::{Dialer, credentials, resolve};
 use crate::cli::{ClientArgs, KeysArgs};
 use crate::failure::Failure;
 
-/// Where `https://host` without a port leads.
-const HTTPS_PORT: u16 = 443;
 /// How long to wait for one endpoint before the next is tried.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 /// Largest answer taken; a range of many keys may be far above gRPC's usual 4 MiB.
@@ -41,7 +33,7 @@ const PING_INTERVAL: Duration = Duration::from_secs(10);
 
 /// A connection whose every request must be answered in time.
 pub(crate) async fn connect(args: &ClientArgs) -> Result<Connection, Failure> {
-    connect_first(args, Some(Duration::from_millis(args.timeout_ms))).await
+    connect_first(args, Some(Duration::from_millis(args.connection.timeout_ms))).await
 }
 
 /// A connection for streams, which are silent as long as nothing happens.
@@ -59,7 +51,7 @@ async fn connect_first(args: &ClientArgs, timeout: Option<Duration>) -> Result<C
         };
         let endpoint = endpoint.connect_timeout(CONNECT_TIMEOUT);
         let connected = match tls {
-            Some(connector) => endpoint.connect_with_connector(Dialer(connector)).await,
+            Some(dialer) => endpoint.connect_with_connector(dialer).await,
             None => endpoint.connect().await,
         };
         match connected {
@@ -75,15 +67,8 @@ async fn connect_first(args: &ClientArgs, timeout: Option<Duration>) -> Result<C
 
 /// Shows the password once, if there is one to show; everything after that carries the token.
 async fn come_in(channel: Channel, args: &ClientArgs) -> Result<Connection, Failure> {
-    let Some(user) = &args.user else { return Ok(Connection::new(channel, Credential(None))) };
-    let (name, password) = match (user.split_once(':'), &args.password) {
-        (Some((name, password)), None) => (name.to_owned(), password.to_owned()),
-        (None, Some(password)) => (user.clone(), password.clone()),
-        (Some(_), Some(_)) => return Err(Failure::usage("the password is given twice, in --user and in --password")),
-        (None, None) => {
-            let hint = "set TIDELOCK_PASSWORD, or write --user NAME:PASSWORD";
-            return Err(Failure::usage(format!("the password of {user} is missing")).hint(hint));
-        }
+    let Some((name, password)) = credentials(&args.connection)? else {
+        return Ok(Connection::new(channel, Credential(None)));
     };
     let request = AuthenticateRequest { name, password };
     let answer = AuthClient::new(channel.clone()).authenticate(request).await;
@@ -108,72 +93,16 @@ impl Interceptor for Credential {
     }
 }
 
-/// Connects within TLS; the channel calls it again whenever it has lost its connection.
-struct Dialer(Arc<Connector>);
-
-impl Service<Uri> for Dialer {
-    type Response = TokioIo<SecureStream<TcpStream>>;
-    type Error = std::io::Error;
-    type Future = BoxFuture<Self::Response, Self::Error>;
-
-    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
-        Poll::Ready(Ok(()))
-    }
-
-    fn call(&mut self, uri: Uri) -> Self::Future {
-        let connector = Arc::clone(&self.0);
-        Box::pin(async move {
-            let (host, port) = (uri.host().unwrap_or_default(), uri.port_u16().unwrap_or(HTTPS_PORT));
-            let bare = host.trim_start_matches('[').trim_end_matches(']');
-            let tcp = TcpStream::connect((bare, port)).await?;
-            tcp.set_nodelay(true)?;
-            Ok(TokioIo::new(connector.connect(host, tcp).await?))
-        })
-    }
-}
-
 /// Where to go, and with what; `None`: without TLS.
-fn parse_endpoint(url: &str, args: &ClientArgs) -> Result<(Endpoint, Option<Arc<Connector>>), Failure> {
-    let about_tls =
-        args.cacert.is_some() || args.cert_file.is_some() || args.key_file.is_some() || args.insecure_skip_tls_verify;
-    let url = match url.split_once("://") {
-        Some(_) => url.to_owned(),
-        None if about_tls => format!("https://{url}"),
-        None => format!("http://{url}"),
-    };
-    let tls = url.starts_with("https://");
-    if about_tls && !tls {
-        let what = format!("{url} is plain text, but --cacert, --cert, --key or --insecure-skip-tls-verify is given");
-        return Err(Failure::usage(what).hint("write the endpoint with https://, or leave those out"));
-    }
+fn parse_endpoint(url: &str, args: &ClientArgs) -> Result<(Endpoint, Option<Dialer>), Failure> {
+    let (url, dialer) = resolve(url, &args.connection)?;
     let wrong =
         |error: String| Failure::usage(format!("{url:?} is not an endpoint: {error}")).hint("use http://host:2379");
     let origin: Uri = Uri::try_from(url.as_str()).map_err(|error| wrong(error.to_string()))?;
     // The channel refuses https for which it has no TLS itself, so it is told where to go as if there were none.
-    let place = if tls { url.replacen("https", "http", 1) } else { url.clone() };
+    let place = if dialer.is_some() { url.replacen("https", "http", 1) } else { url.clone() };
     let endpoint = Endpoint::from_shared(place).map_err(|error| wrong(error.to_string()))?.origin(origin);
-    Ok((endpoint, if tls { Some(connector(&url, args)?) } else { None }))
-}
-
-fn connector(url: &str, args: &ClientArgs) -> Result<Arc<Connector>, Failure> {
-    let identity = match (&args.cert_file, &args.key_file) {
-        (Some(certificate), Some(key)) => Some(Identity::Files { certificate: certificate.clone(), key: key.clone() }),
-        (None, None) => None,
-        _ => return Err(Failure::usage("--cert and --key go together").hint("give both, or neither")),
-    };
-    let servers = match &args.cacert {
-        _ if args.insecure_skip_tls_verify => ServerTrust::Anybody,
-        Some(authorities) => ServerTrust::Certified(Trust { authorities: authorities.clone(), revoked: None }),
-        None => {
-            return Err(Failure::usage(format!("whose certificate must {url} have?")).hint(
-                "name the authority with --cacert or TIDELOCK_CACERT, or add --insecure-skip-tls-verify to try it out",
-            ));
-        }
-    };
-    let settings =
-        ClientSettings { identity, servers, names: Names::Any, inside: vec!["h2"], protocol: Protocol::default() };
-    let connector = Connector::open(&settings).map_err(|error| Failure::usage(error.what).hint(error.fix))?;
-    Ok(Arc::new(connector))
+    Ok((endpoint, dialer))
 }
 
 fn root_cause(error: &dyn std::error::Error) -> String {

@@ -72,7 +72,7 @@ async fn renew(args: &ClientArgs, id: i64) -> Result<i64, Failure> {
     let mut client = connection::leases(args).await?;
     let request = stream::iter([pb::LeaseKeepAliveRequest { id }]);
     let mut answers = client.lease_keep_alive(request).await.map_err(|status| read_failure(&status))?.into_inner();
-    let patience = Duration::from_millis(args.timeout_ms);
+    let patience = Duration::from_millis(args.connection.timeout_ms);
     match tokio::time::timeout(patience, answers.message()).await {
         Ok(Ok(Some(answer))) => Ok(answer.ttl),
         Ok(Ok(None)) => Err(Failure::new("the node ended the stream without an answer").hint("retry")),

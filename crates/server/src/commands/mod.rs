@@ -5,6 +5,7 @@ mod barrier;
 mod bench;
 mod certs;
 mod connection;
+mod dialing;
 mod history;
 mod kv;
 mod lease;

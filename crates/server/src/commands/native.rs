@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use tidelock_client::{Client, Code, Error, Failure as NotTried, Loss};
 
+use super::dialing::{credentials, resolve};
 use crate::cli::NativeArgs;
 use crate::failure::Failure;
 
@@ -18,35 +19,22 @@ pub(crate) const REFUSED: u8 = 77;
 
 /// A client with that time to live.
 pub(crate) async fn connect(args: &NativeArgs, ttl: Option<Duration>) -> Result<Client, Failure> {
-    let mut options = Client::options().patience(Duration::from_millis(args.timeout_ms));
+    let mut options = Client::options().patience(Duration::from_millis(args.connection.timeout_ms));
     if let Some(ttl) = ttl {
         options = options.ttl(ttl);
     }
-    if let Some(file) = &args.cacert {
-        options = options.authority(read(file)?);
-    }
-    if let (Some(certificate), Some(key)) = (&args.cert_file, &args.key_file) {
-        options = options.identity(read(certificate)?, read(key)?);
-    }
-    if let Some((name, password)) = credentials(args)? {
+    if let Some((name, password)) = credentials(&args.connection)? {
         options = options.user(&name, &password);
     }
-    options.connect(&args.native).await.map_err(|error| failure(&error))
-}
-
-fn credentials(args: &NativeArgs) -> Result<Option<(String, String)>, Failure> {
-    let Some(user) = &args.user else { return Ok(None) };
-    match (user.split_once(':'), &args.password) {
-        (Some((name, password)), None) => Ok(Some((name.to_owned(), password.to_owned()))),
-        (None, Some(password)) => Ok(Some((user.clone(), password.clone()))),
-        (Some(_), Some(_)) => Err(Failure::usage("the password is given twice, in --user and in --password")),
-        (None, None) => Err(Failure::usage(format!("the password of {user} is missing"))
-            .hint("set TIDELOCK_PASSWORD, or write --user NAME:PASSWORD")),
+    let mut urls = Vec::new();
+    for given in &args.native {
+        let (url, dialer) = resolve(given, &args.connection)?;
+        if let Some(dialer) = dialer {
+            options = options.dialer(move |host, port| dialer.clone().dial(host, port));
+        }
+        urls.push(url);
     }
-}
-
-fn read(file: &std::path::Path) -> Result<Vec<u8>, Failure> {
-    std::fs::read(file).map_err(|error| Failure::usage(format!("{} cannot be read: {error}", file.display())))
+    options.connect(urls).await.map_err(|error| failure(&error))
 }
 
 /// What to tell the user, and which code to end with.
@@ -55,7 +43,8 @@ pub(crate) fn failure(error: &Error) -> Failure {
     match error {
         Error::Failed(NotTried::BadOption(_)) => Failure::usage(error.to_string()),
         Error::Failed(_) => said.code(UNREACHABLE).hint(
-            "check `tidelock status`; name running nodes with --native or TIDELOCK_NATIVE (port 7481 by default)",
+            "check `tidelock status`; name running nodes with --native or TIDELOCK_NATIVE (port 7481 by default); \
+             nodes with TLS need https:// and --cacert",
         ),
         Error::Unknown { .. } => said.code(UNREACHABLE).hint("look with `tidelock locks` before you try again"),
         Error::Lost(Loss::Broken) => said.code(LOST),
