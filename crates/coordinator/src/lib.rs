@@ -23,7 +23,7 @@ pub use copy::{CopyError, CopyHead, StateCopy};
 pub use error::{MemberError, ProposeError, ReadError};
 pub use renewed::Renewed;
 pub use status::{PeerStatus, Role, Status};
-pub use watch::{Subscription, WatchClosed, WatchNotice, WatchRequest, WatcherId};
+pub use watch::{EndedSessions, Subscription, WatchClosed, WatchNotice, WatchRequest, WatcherId};
 
 /// A boxed future; one small allocation per call buys one vtable for all faces.
 pub type Answering<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;

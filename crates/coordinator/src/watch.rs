@@ -2,7 +2,7 @@
 
 use std::task::{Context, Poll};
 
-pub use tidelock_model::{WatchClosed, WatchNotice, WatchRequest, WatcherId};
+pub use tidelock_model::{EndedSessions, WatchClosed, WatchNotice, WatchRequest, WatcherId};
 
 use crate::Answering;
 
@@ -17,6 +17,15 @@ pub trait Subscription: Send + Sync {
 
     /// Asks for one [`WatchNotice::Progress`] as soon as no watcher of the subscription is behind.
     fn request_progress(&self);
+
+    /// From now on [`Subscription::poll_ended`] tells which native sessions end at this node. Without it none is told.
+    fn follow_sessions(&self) {}
+
+    /// The sessions that ended since this was last asked, once there is one: told with the entry that ended it. The task is
+    /// woken as by [`Subscription::poll_next`].
+    fn poll_ended(&self, _: &mut Context<'_>) -> Poll<EndedSessions> {
+        Poll::Pending
+    }
 
     /// The next notice; `None` when the node is stopping. If there is none yet, the task of `cx` is woken when there may
     /// be one, or when the node stops: the task that asked last, and no other.

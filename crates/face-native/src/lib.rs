@@ -98,8 +98,6 @@ impl NativeFace {
         let mut beside = JoinSet::new();
         let (one, node) = (Arc::clone(&services), Arc::clone(&coordinator));
         beside.spawn(async move { one.router.follow(node).await });
-        let (one, node) = (Arc::clone(&services), Arc::clone(&coordinator));
-        beside.spawn(async move { one.router.watch_over(node).await });
         let one = Arc::clone(&services);
         beside.spawn(async move { one.renewals.run(coordinator).await });
         NativeFace(Arc::new(Shared { services, routes: Routes::new(&pool), _beside: beside }))

@@ -4,6 +4,8 @@
 //! granted as it was taken); everything else to those who observe the name. Each notice is encoded once, however many
 //! get it. Whom an event does not concern costs nothing but a look-up of its session and its name.
 //!
+//! A session that ends is told to the stream it is attached to with the entry that ended it. Nothing is done at intervals.
+//!
 //! [`Router::routed`] says up to which revision all was handed out: a reply that shows a revision is held back until
 //! then, so that a client that knows of a revision has been told all that happened up to it.
 //!
@@ -15,14 +17,12 @@ use std::collections::HashMap;
 use std::hash::BuildHasher;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
-use std::time::Duration;
 
 use foldhash::fast::RandomState;
-use tidelock_coordinator::{Consistency, Coordinator, WatchNotice, WatchRequest, WatcherId};
+use tidelock_coordinator::{Coordinator, EndedSessions, WatchNotice, WatchRequest, WatcherId};
 use tidelock_model::native_keys::{Slot, parse_borrowed};
 use tidelock_model::{
-    Auth, Caller, Event, EventKind, Key, KeyRange, Kind, LeaseId, Name, NativeFound, NativeNotice, NativeQuery, Need,
-    Query, QueryAnswer, Revision, Space,
+    Auth, Caller, Event, EventKind, Key, KeyRange, Kind, LeaseId, Name, NativeNotice, Need, Revision, Space,
 };
 use tidelock_native_api::v1;
 use tidelock_native_api::v1::lost::Reason;
@@ -33,9 +33,6 @@ use crate::problem::Problem;
 pub(crate) use encode::{Encoded, Encoder};
 
 const WATCHER: WatcherId = WatcherId(1);
-/// How often attached sessions are looked at, and how many at a time: who waits learns soon that it waits in vain.
-const LOOK_EVERY: Duration = Duration::from_millis(250);
-const LOOKS_AT_ONCE: usize = 256;
 
 type Map<K, V> = HashMap<K, V, RandomState>;
 
@@ -113,13 +110,16 @@ impl Router {
         mailbox
     }
 
-    /// Waits until events are followed.
-    async fn until_opened(&self) {
+    /// The table, as soon as events are followed: whoever is put into it misses nothing from then on.
+    async fn table_once_open(&self) -> MutexGuard<'_, Table> {
         loop {
             let mut opened = std::pin::pin!(self.opened.notified());
             opened.as_mut().enable();
-            if self.routed() > 0 || self.lock().stopped {
-                return;
+            {
+                let table = self.lock();
+                if self.routed() > 0 || table.stopped {
+                    return table;
+                }
             }
             opened.await;
         }
@@ -127,8 +127,7 @@ impl Router {
 
     /// Has `mailbox` told of this session from now on, and no other. After which revision.
     pub(crate) async fn attach(&self, session: LeaseId, mailbox: &Arc<Mailbox>) -> u64 {
-        self.until_opened().await;
-        let mut table = self.lock();
+        let mut table = self.table_once_open().await;
         let before = table.sessions.insert(session.0, Arc::clone(mailbox));
         let after = self.routed();
         drop(table);
@@ -158,8 +157,7 @@ impl Router {
         mailbox: &Arc<Mailbox>,
         told_revision: u64,
     ) -> Result<u64, Problem> {
-        self.until_opened().await;
-        let mut table = self.lock();
+        let mut table = self.table_once_open().await;
         // Asked with the table held: a change of users and roles is looked at either here or there.
         coordinator.auth().check(&caller, &Need::ReadName(name.as_str()))?;
         let observers = table.observers.entry(kind as u8).or_default().entry(name.as_str().into()).or_default();
@@ -226,6 +224,7 @@ impl Router {
     pub(crate) async fn follow(&self, coordinator: Arc<dyn Coordinator>) {
         loop {
             let subscription = coordinator.subscribe();
+            subscription.follow_sessions();
             let range = KeyRange { start: Key::start_of(Space::Lock), end: Key::end_of(Space::Lock) };
             let caller = Caller::Internal;
             subscription.open(WatchRequest { id: WATCHER, range, from: None, want_previous: false, caller });
@@ -233,6 +232,13 @@ impl Router {
                 let notice = tokio::select! {
                     biased;
                     notice = subscription.next() => notice,
+                    ended = std::future::poll_fn(|cx| subscription.poll_ended(cx)) => {
+                        if ended.missed {
+                            break;
+                        }
+                        self.sessions_over(&ended);
+                        continue;
+                    }
                     () = self.wished.notified() => {
                         // What happened is in the queue before anybody learns of its revision: whoever still waits
                         // does so for changes that are not ours, and nobody tells us of those unasked.
@@ -248,8 +254,11 @@ impl Router {
                     Some(notice) => self.take(&*coordinator, notice),
                 }
             }
-            // What happened meanwhile is lost to us, so nobody may rely on having been told.
-            self.end_all(&mut self.lock(), Reason::Compacted);
+            // What happened meanwhile is lost to us, so nobody may rely on having been told. Who comes from now on waits
+            // until events are followed again.
+            let mut table = self.lock();
+            self.routed.store(0, Ordering::Release);
+            self.end_all(&mut table, Reason::Compacted);
         }
     }
 
@@ -333,38 +342,18 @@ impl Router {
         }
     }
 
-    /// Tells those whose sessions are over so, until the node stops. One task runs this.
-    pub(crate) async fn watch_over(&self, coordinator: Arc<dyn Coordinator>) {
-        let mut after = i64::MIN;
-        loop {
-            tokio::time::sleep(LOOK_EVERY).await;
-            let mut sessions: Vec<i64> = {
-                let table = self.lock();
-                if table.stopped {
-                    return;
-                }
-                table.sessions.keys().copied().collect()
-            };
-            sessions.sort_unstable();
-            let first = sessions.partition_point(|session| *session <= after);
-            let turn: Vec<i64> = sessions[first..].iter().copied().take(LOOKS_AT_ONCE).collect();
-            after = if first + turn.len() < sessions.len() { turn[turn.len() - 1] } else { i64::MIN };
-            for session in turn {
-                let query = NativeQuery::Session { session: LeaseId(session), skip: 0, holdings: 0 };
-                // It was known here when it was attached: if it is not any more, it is over.
-                let found = coordinator.read(Caller::Internal, Query::Native(query), Consistency::Local).await;
-                let over = matches!(&found, Ok(QueryAnswer::Native { found: NativeFound::Sessions(one), .. }) if one.is_empty());
-                if over {
-                    self.session_over(LeaseId(session));
-                }
-            }
-        }
-    }
-
     /// Tells whoever the session is attached to that it is over.
     pub(crate) fn session_over(&self, session: LeaseId) {
-        let attached = self.lock().sessions.remove(&session.0);
-        if let Some(mailbox) = attached {
+        self.end_session(&mut self.lock(), session);
+    }
+
+    fn sessions_over(&self, ended: &EndedSessions) {
+        let mut table = self.lock();
+        ended.sessions.iter().for_each(|session| self.end_session(&mut table, *session));
+    }
+
+    fn end_session(&self, table: &mut Table, session: LeaseId) {
+        if let Some(mailbox) = table.sessions.remove(&session.0) {
             let why = "its time ran out, or it was closed";
             mailbox.push(self.encoder.lost(mailbox.format, session, Reason::SessionEnded, why));
         }

@@ -93,7 +93,6 @@ impl Services {
     pub(crate) async fn close(&self, caller: Caller, session: LeaseId) -> Result<v1::CloseReply, Problem> {
         let outcome = self.propose(caller, NativeCommand::Close { session }, None).await?;
         native_answer(&outcome)?;
-        self.router.session_over(session);
         let header = Some(self.header(outcome.revision.0, outcome.index.0));
         Ok(v1::CloseReply { header, session: session.0, error: None })
     }
@@ -126,6 +125,18 @@ impl Services {
         let (_, found) = self.find(caller, query, Consistency::Linearizable).await?;
         let found = crate::questions::sessions_found(found)?.into_iter().next();
         Ok(found.ok_or(tidelock_model::NativeError::UnknownSession)?.ttl_ms)
+    }
+
+    /// Whether this node still has a session. Asked after it was put into the router: if it ended before that, nobody is
+    /// told by the router, and if it ends after this, somebody is.
+    pub(crate) async fn still_lives(&self, session: LeaseId) -> Result<(), Problem> {
+        let query = NativeQuery::Session { session, skip: 0, holdings: 0 };
+        match self.find(&Caller::Internal, query, Consistency::Local).await? {
+            (_, NativeFound::Sessions(found)) if found.is_empty() => {
+                Err(tidelock_model::NativeError::UnknownSession.into())
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Renews a session for a caller who was not asked yet whether it is theirs.

@@ -2,12 +2,13 @@
 //! tested with the real one.
 
 use std::collections::VecDeque;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker};
 
 use tidelock_coordinator::{
-    Answering, Consistency, Coordinator, MemberError, ProposeError, ReadError, Role, Status, Subscription, WatchNotice,
-    WatchRequest, WatcherId,
+    Answering, Consistency, Coordinator, EndedSessions, MemberError, ProposeError, ReadError, Role, Status,
+    Subscription, WatchNotice, WatchRequest, WatcherId,
 };
 use tidelock_model::{
     Answer, Auth, Caller, ClusterId, Command, Event, LeaseId, LeaseInfo, LogIndex, Member, MemberChange, NativeAnswer,
@@ -24,11 +25,14 @@ pub(crate) struct Double {
     proposed: Notify,
     notices: Arc<Notices>,
     opened: Mutex<i64>,
+    /// How often it was asked for anything.
+    questions: AtomicU64,
 }
 
 #[derive(Default)]
 struct Notices {
     queue: Mutex<VecDeque<WatchNotice>>,
+    ended: Mutex<EndedSessions>,
     /// The task that waits for the next.
     taker: Mutex<Option<Waker>>,
 }
@@ -51,8 +55,29 @@ impl Double {
         self.tell(WatchNotice::Events { id: WatcherId(1), revision, events: vec![event].into() });
     }
 
+    /// Lets the subscription tell that sessions are over.
+    pub(crate) fn end(&self, sessions: Vec<LeaseId>) {
+        self.notices.ended.lock().unwrap().sessions.extend(sessions);
+        self.wake();
+    }
+
+    /// Lets the subscription tell that it may have missed some.
+    pub(crate) fn miss_ended(&self) {
+        self.notices.ended.lock().unwrap().missed = true;
+        self.wake();
+    }
+
+    /// How often anything was asked, proposed or renewed so far.
+    pub(crate) fn questions(&self) -> u64 {
+        self.questions.load(Ordering::SeqCst)
+    }
+
     fn tell(&self, notice: WatchNotice) {
         self.notices.queue.lock().unwrap().push_back(notice);
+        self.wake();
+    }
+
+    fn wake(&self) {
         let taker = self.notices.taker.lock().unwrap().take();
         if let Some(taker) = taker {
             taker.wake();
@@ -76,6 +101,7 @@ impl Coordinator for Double {
         command: Command,
         _: Option<RequestId>,
     ) -> Answering<'_, Result<Outcome, ProposeError>> {
+        self.questions.fetch_add(1, Ordering::SeqCst);
         if let Command::Native(NativeCommand::Open { ttl_ms, .. }) = command {
             let mut opened = self.opened.lock().unwrap();
             *opened += 1;
@@ -90,6 +116,7 @@ impl Coordinator for Double {
 
     /// Every session there is lives.
     fn read(&self, _: Caller, query: Query, _: Consistency) -> Answering<'_, Result<QueryAnswer, ReadError>> {
+        self.questions.fetch_add(1, Ordering::SeqCst);
         let found = match query {
             Query::Native(tidelock_model::NativeQuery::Session { session, .. }) => {
                 let (owner, holdings) = (String::new(), Vec::new());
@@ -107,6 +134,7 @@ impl Coordinator for Double {
     }
 
     fn keep_alive(&self, _: Caller, lease: LeaseId) -> Answering<'_, Result<Option<LeaseInfo>, ReadError>> {
+        self.questions.fetch_add(1, Ordering::SeqCst);
         let info = LeaseInfo { id: lease, granted_ttl_s: 60, remaining_ms: 60_000 };
         Box::pin(std::future::ready(Ok(Some(info))))
     }
@@ -173,6 +201,12 @@ impl Subscription for DoubleSubscription {
     fn close(&self, _: WatcherId) {}
 
     fn request_progress(&self) {}
+
+    fn poll_ended(&self, cx: &mut Context<'_>) -> Poll<EndedSessions> {
+        *self.0.taker.lock().unwrap() = Some(cx.waker().clone());
+        let ended = std::mem::take(&mut *self.0.ended.lock().unwrap());
+        if ended == EndedSessions::default() { Poll::Pending } else { Poll::Ready(ended) }
+    }
 
     fn poll_next(&self, cx: &mut Context<'_>) -> Poll<Option<WatchNotice>> {
         *self.0.taker.lock().unwrap() = Some(cx.waker().clone());

@@ -131,6 +131,67 @@ async fn what_others_are_granted_is_not_told() {
     assert_eq!(kind_of(&client.next().await.unwrap()), ("notice", 200));
 }
 
+/// Who waits under a session that is over waits in vain: it is told as soon as the node knows, and nobody else is.
+#[tokio::test]
+async fn the_end_of_a_session_is_told_as_it_happens() {
+    let mut client = connected().await;
+    let (one, other) = (client.open().await, client.open().await);
+    client.double.end(vec![LeaseId(one + 1000), LeaseId(one)]);
+    match client.next().await {
+        Some(ToClient::Lost(lost)) => assert_eq!((lost.session, lost.reason()), (one, Reason::SessionEnded)),
+        message => panic!("{message:?}"),
+    }
+    // The other one goes on.
+    client.double.happen(grant("ours", other, 2, 200));
+    assert_eq!(kind_of(&client.next().await.unwrap()), ("notice", 200));
+}
+
+/// A node that jumped over a part of the log does not know which sessions ended in it: clients come anew, and ask.
+#[tokio::test]
+async fn streams_begin_anew_where_ends_of_sessions_may_have_been_missed() {
+    let mut client = connected().await;
+    client.open().await;
+    client.double.miss_ended();
+    match client.next().await {
+        Some(ToClient::Lost(lost)) => assert_eq!((lost.session, lost.reason()), (0, Reason::Compacted)),
+        message => panic!("{message:?}"),
+    }
+    assert!(client.next().await.is_none());
+}
+
+/// A million sessions that only wait must leave the node's processors alone: nothing is asked about them at intervals.
+#[tokio::test]
+async fn sessions_that_wait_cost_nothing() {
+    const SESSIONS: i64 = 10_000;
+    let mut client = connected().await;
+    let mut last = 0;
+    for _ in 0..SESSIONS / 50 {
+        for _ in 0..50 {
+            client.send(FromClient::Open(v1::OpenRequest { ttl_ms: 60_000, client: 0 })).await;
+        }
+        for _ in 0..50 {
+            match client.next().await {
+                Some(ToClient::Opened(opened)) => last = opened.session,
+                other => panic!("{other:?}"),
+            }
+        }
+    }
+    assert_eq!(last, SESSIONS);
+    // That nothing happens can only be seen by looking for a while: several of the intervals at which sessions were once
+    // looked at.
+    let before = client.double.questions();
+    for _ in 0..20 {
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        assert_eq!(client.double.questions(), before);
+    }
+    // All of them are still there to be told.
+    client.double.end(vec![LeaseId(last)]);
+    match client.next().await {
+        Some(ToClient::Lost(lost)) => assert_eq!(lost.session, last),
+        other => panic!("{other:?}"),
+    }
+}
+
 /// A node that stops says so: clients go elsewhere at once instead of waiting for a timeout.
 #[tokio::test]
 async fn streams_are_told_that_the_node_stops() {

@@ -50,11 +50,7 @@ pub(crate) async fn carry_out(services: Arc<Services>, mailbox: Arc<Mailbox>, wo
         }
         Work::Open { caller, request } => {
             let (client, owner) = (request.client, owner(&caller));
-            let result = services.open(caller, owner, request).await;
-            if let Ok(reply) = &result {
-                services.router.attach(LeaseId(reply.session), &mailbox).await;
-            }
-            Done::Opened { client, result }
+            Done::Opened { client, result: services.open_attached(caller, owner, request, &mailbox).await }
         }
         Work::Close { caller, session } => Done::Closed { session, result: services.close(caller, session).await },
         Work::Attach { caller, session, told_revision } => {
@@ -96,7 +92,29 @@ impl Services {
     ) -> Result<(u64, u32), Problem> {
         // Whether it is the caller's is asked before it is taken from another stream, and what it holds afterwards.
         let ttl_ms = self.ttl_ms(caller, session).await?;
-        Ok((self.router.attach(session, mailbox).await, ttl_ms))
+        Ok((self.put_into_router(session, mailbox).await?, ttl_ms))
+    }
+
+    /// Opens a session that is attached from the beginning.
+    async fn open_attached(
+        &self,
+        caller: Caller,
+        owner: String,
+        request: v1::OpenRequest,
+        mailbox: &Arc<Mailbox>,
+    ) -> Result<v1::OpenReply, Problem> {
+        let reply = self.open(caller, owner, request).await?;
+        self.put_into_router(LeaseId(reply.session), mailbox).await?;
+        Ok(reply)
+    }
+
+    async fn put_into_router(&self, session: LeaseId, mailbox: &Arc<Mailbox>) -> Result<u64, Problem> {
+        let after = self.router.attach(session, mailbox).await;
+        if let Err(problem) = self.still_lives(session).await {
+            self.router.detach(std::iter::once(session.0), mailbox);
+            return Err(problem);
+        }
+        Ok(after)
     }
 
     /// Tells what a session was granted after a revision and still holds, at the pace of its client.

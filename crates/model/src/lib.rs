@@ -53,7 +53,7 @@ pub use proposal::{Batch, Origin, Proposal, RequestId};
 pub use query::{LeaseInfo, PageQuery, Query, QueryAnswer};
 pub use record::{KeyValue, Record, RecordMeta};
 pub use shared_events::{SharedEvents, Written};
-pub use watch::{WatchClosed, WatchNotice, WatchRequest, WatcherId};
+pub use watch::{EndedSessions, WatchClosed, WatchNotice, WatchRequest, WatcherId};
 pub use znode::{
     AclEntry, CreateZnode, Identity, SessionAnswer, ZnodeAnswer, ZnodeCommand, ZnodeError, ZnodeFound, ZnodeLife,
     ZnodeOp, ZnodeOpAnswer, ZnodeOutcome, ZnodeQuery, ZnodeRead, ZnodeRequest, ZnodeRequests, ZnodeStat,

@@ -1,6 +1,6 @@
 //! What a watcher asks for and what it is told.
 
-use crate::{AuthRefusal, Caller, KeyRange, Revision, SharedEvents};
+use crate::{AuthRefusal, Caller, KeyRange, LeaseId, Revision, SharedEvents};
 
 /// Names a watcher within its subscription; chosen by the face.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -53,6 +53,15 @@ pub enum WatchNotice {
         /// Why.
         why: WatchClosed,
     },
+}
+
+/// Native sessions that ended, as who follows them is told. They have no keys of their own, so no watcher sees their end.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct EndedSessions {
+    /// Which, in the order in which they ended.
+    pub sessions: Vec<LeaseId>,
+    /// Others may have ended, too, and nobody can tell which: only looking helps.
+    pub missed: bool,
 }
 
 /// Why a watcher ended.

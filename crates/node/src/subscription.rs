@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 use std::task::{Context, Poll};
 
 use parking_lot::Mutex;
-use tidelock_coordinator::{Subscription, WatchNotice, WatchRequest, WatcherId};
+use tidelock_coordinator::{EndedSessions, Subscription, WatchNotice, WatchRequest, WatcherId};
 use tidelock_model::WatchClosed;
 use tidelock_replica::watch_hub::{Lag, SubscriberId, WatchControl, WatchQueue};
 
@@ -99,6 +99,17 @@ impl Subscription for NodeSubscription {
 
     fn request_progress(&self) {
         self.control(WatchControl::Progress { subscriber: self.id });
+    }
+
+    fn follow_sessions(&self) {
+        self.control(WatchControl::FollowSessions { subscriber: self.id });
+    }
+
+    fn poll_ended(&self, cx: &mut Context<'_>) -> Poll<EndedSessions> {
+        if self.queue.is_taken_by(cx.waker()) {
+            self.wake_when_stopped(cx);
+        }
+        self.queue.take_ended().map_or(Poll::Pending, Poll::Ready)
     }
 
     fn poll_next(&self, cx: &mut Context<'_>) -> Poll<Option<WatchNotice>> {

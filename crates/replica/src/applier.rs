@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use tidelock_model::native_keys;
 use tidelock_model::{Batch, Caller, Command, LeaseExpiry, LogIndex, NodeId, Origin, Outcome, Proposal, Term, Wire};
 use tidelock_state::{Effects, LeaseChange, State};
 
@@ -148,6 +149,9 @@ impl Applier {
                 LeaseChange::Granted { id, ttl_s, granted_at } => self.clock.grant(id, ttl_s, granted_at),
                 LeaseChange::Renewed { id, ttl_s, granted_at } => self.clock.regrant(id, ttl_s, granted_at),
                 LeaseChange::Ended { id } => {
+                    if native_keys::is_session(id) {
+                        self.hub.session_ended(id);
+                    }
                     let waiting = self.clock.end(id);
                     let gone = |(from, call): (NodeId, LeaseCall)| (from, LeaseReply { token: call.token, info: None });
                     report.lease_replies.extend(waiting.into_iter().map(gone));

@@ -15,6 +15,9 @@
 //! other ranges, and a push per matching watcher. Watchers of the same range share what they are told, and
 //! a subscription is woken once, whatever the number of its watchers.
 //!
+//! The end of a native session changes no key, so no history has it: who follows sessions is told beside its notices, and
+//! told that it missed some where the hub itself cannot know ([`WatchHub::jumped`]).
+//!
 //! Who may watch what is asked when a watcher is opened and whenever users and roles change (A1).
 //!
 //! Not here: encoding (faces), one-shot watches (faces).
@@ -23,11 +26,11 @@ mod interest;
 mod queue;
 mod range_tree;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use tidelock_model::{
-    Auth, Errand, Event, Need, Revision, SharedEvents, WatchClosed, WatchNotice, WatchRequest, WatcherId,
+    Auth, Errand, Event, LeaseId, Need, Revision, SharedEvents, WatchClosed, WatchNotice, WatchRequest, WatcherId,
 };
 use tidelock_state::State;
 
@@ -60,6 +63,8 @@ struct Subscriber {
 pub struct WatchHub {
     subscribers: BTreeMap<SubscriberId, Subscriber>,
     interests: Interests,
+    /// Who is told which sessions end.
+    followers: BTreeSet<SubscriberId>,
     revision: Revision,
     touched: Vec<Arc<WatchQueue>>,
     watchers: u64,
@@ -96,6 +101,11 @@ pub enum WatchControl {
         watcher: WatcherId,
         /// Told to the subscription.
         why: WatchClosed,
+    },
+    /// Tell which native sessions end, from now on.
+    FollowSessions {
+        /// Whom.
+        subscriber: SubscriberId,
     },
     /// Tell once everybody is up to date.
     Progress {
@@ -158,6 +168,17 @@ impl WatchHub {
         }
     }
 
+    /// Tells of a session that ended by the entry whose events were published last.
+    pub fn session_ended(&mut self, session: LeaseId) {
+        for subscriber in self.followers.iter().filter_map(|id| self.subscribers.get(id)) {
+            subscriber.queue.end_session(session);
+            // Thousands may end at once; the task is woken once.
+            if !self.touched.last().is_some_and(|last| Arc::ptr_eq(last, &subscriber.queue)) {
+                self.touched.push(subscriber.queue.clone());
+            }
+        }
+    }
+
     /// How often a watcher fell behind because its queue was full.
     #[must_use]
     pub fn lagged(&self) -> u64 {
@@ -177,7 +198,9 @@ impl WatchHub {
                 let new = Subscriber { queue, watchers: BTreeMap::new(), lagging: 0, progress_wanted: false };
                 self.subscribers.insert(subscriber, new);
             }
+            WatchControl::FollowSessions { subscriber } => drop(self.followers.insert(subscriber)),
             WatchControl::Unsubscribe { subscriber } => {
+                self.followers.remove(&subscriber);
                 for (id, watcher) in self.subscribers.remove(&subscriber).map(|s| s.watchers).unwrap_or_default() {
                     self.interests.remove(&watcher.request.range, (subscriber, id));
                     self.watchers -= 1;
@@ -291,7 +314,10 @@ impl WatchHub {
         if tidelock_model::planted!(WatchersMissTheJump) {
             return;
         }
-        for subscriber in self.subscribers.values_mut() {
+        for (id, subscriber) in &mut self.subscribers {
+            if self.followers.contains(id) {
+                subscriber.queue.miss_ended();
+            }
             for (id, watcher) in &mut subscriber.watchers {
                 if watcher.live && watcher.next <= revision {
                     watcher.live = false;

@@ -129,6 +129,30 @@ async fn a_session_whose_time_ran_out_is_lost_and_its_lock_goes_on() {
     assert_eq!(first.lost().await.reason(), Reason::SessionEnded);
 }
 
+/// Who holds something under a session that is over must not go on for longer than the news takes: it comes with the entry
+/// that ended the session, before anything that was asked afterwards is answered.
+#[tokio::test]
+async fn the_end_of_a_session_is_told_with_the_entry_that_ended_it() {
+    let (_cluster, ports) = Cluster::start_native(1);
+    let mut stream = Stream::connect(ports[0]).await;
+    let (short, kept) = (stream.open(1000).await, stream.open(TTL_MS).await);
+    stream.lock(short, "short").await;
+    assert_eq!(stream.place(kept, "short").await.token, 0);
+    // The entry that ends the one session grants the lock to the other.
+    stream.granted().await;
+    let number = stream.ask(kept, add("n", 1)).await;
+    let first = stream.find("news", |message| match message {
+        ToClient::Lost(lost) => Some((lost.session, lost.reason())),
+        ToClient::Reply(reply) if reply.number == number => Some((0, Reason::Unspecified)),
+        _ => None,
+    });
+    assert_eq!(first.await, (short, Reason::SessionEnded));
+    stream.reply(number).await;
+    // The same when somebody else closes it: by a call here, at whatever node the stream is.
+    calls(ports[0]).await.close(v1::CloseRequest { session: kept }).await.unwrap();
+    assert_eq!(stream.lost().await.session, kept);
+}
+
 /// Renewals keep a session for as long as they come, whatever its time to live is.
 #[tokio::test]
 async fn a_session_that_is_renewed_lives_on() {

@@ -5,7 +5,11 @@ use std::fmt;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::task::Waker;
 
-use tidelock_model::{KeyRange, Revision, WatchNotice, WatcherId};
+use tidelock_model::{EndedSessions, KeyRange, LeaseId, Revision, WatchNotice, WatcherId};
+
+/// Most ended sessions that wait in one subscription: more than end while a node stands still for seconds. Who has more to
+/// hear of is told that it missed some.
+const ENDED_MAX: usize = 1 << 20;
 
 /// What may wait in one subscription.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,6 +44,7 @@ struct Content {
     events: usize,
     bytes: usize,
     lagging: BTreeMap<WatcherId, Lag>,
+    ended: EndedSessions,
     /// The task that takes from the queue. Known from one notice to the next, and kept here, with what is looked at anyway:
     /// when hundreds are woken, each further place in memory is what it costs.
     taker: Option<Waker>,
@@ -112,6 +117,28 @@ impl WatchQueue {
     /// Queues what is not an event; those are as many as there are watchers and requests.
     pub(super) fn push(&self, notice: WatchNotice) {
         self.lock().notices.push_back(notice);
+    }
+
+    pub(super) fn end_session(&self, session: LeaseId) {
+        let mut content = self.lock();
+        if content.ended.sessions.len() >= ENDED_MAX {
+            content.ended = EndedSessions { sessions: Vec::new(), missed: true };
+        }
+        if !content.ended.missed {
+            content.ended.sessions.push(session);
+        }
+    }
+
+    /// Sessions may have ended that nobody tells of.
+    pub(super) fn miss_ended(&self) {
+        self.lock().ended = EndedSessions { sessions: Vec::new(), missed: true };
+    }
+
+    /// The sessions that ended since this was last asked, if any.
+    pub fn take_ended(&self) -> Option<EndedSessions> {
+        let mut content = self.lock();
+        let is_news = content.ended.missed || !content.ended.sessions.is_empty();
+        is_news.then(|| std::mem::take(&mut content.ended))
     }
 
     pub(super) fn lag(&self, id: WatcherId, lag: Lag) {

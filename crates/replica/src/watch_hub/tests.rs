@@ -1,8 +1,8 @@
 use super::*;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use tidelock_model::{
-    Batch, Caller, Command, Key, KeyRange, LeaseId, LogTime, NodeId, Op, Origin, Proposal, PutLease, PutOp, PutValue,
-    Space, Term,
+    Batch, Caller, Command, EndedSessions, Key, KeyRange, LeaseId, LogTime, NodeId, Op, Origin, Proposal, PutLease,
+    PutOp, PutValue, Space, Term,
 };
 
 struct World {
@@ -255,4 +255,40 @@ fn watchers_of_one_range_share_what_they_are_told() {
     };
     assert_eq!(counts(&queue), [1, 1, 1]);
     assert_eq!(counts(&world.queue), [2]);
+}
+
+/// Sessions have no keys, so nothing re-reads their ends: who follows them is told each once, by one waking, and told to
+/// look for itself where the hub cannot know.
+#[test]
+fn who_follows_sessions_is_told_of_each_end_or_that_some_were_missed() {
+    let mut world = World::new();
+    let ended = |sessions: &[i64]| {
+        let sessions = sessions.iter().map(|id| LeaseId(*id)).collect();
+        Some(EndedSessions { sessions, missed: false })
+    };
+    world.hub.session_ended(LeaseId(1));
+    assert_eq!(world.queue.take_ended(), None, "nobody asked");
+    world.hub.control(&world.state, WatchControl::FollowSessions { subscriber: SUBSCRIBER });
+    world.hub.wake();
+    (2..5).for_each(|id| world.hub.session_ended(LeaseId(id)));
+    assert_eq!(world.hub.touched.len(), 1);
+    assert_eq!(world.queue.take_ended(), ended(&[2, 3, 4]));
+    assert_eq!(world.queue.take_ended(), None);
+    world.hub.session_ended(LeaseId(5));
+    world.hub.jumped(world.state.revision());
+    world.hub.session_ended(LeaseId(6));
+    assert_eq!(world.queue.take_ended(), Some(EndedSessions { sessions: Vec::new(), missed: true }));
+    world.hub.session_ended(LeaseId(7));
+    assert_eq!(world.queue.take_ended(), ended(&[7]));
+    world.hub.control(&world.state, WatchControl::Unsubscribe { subscriber: SUBSCRIBER });
+    world.hub.session_ended(LeaseId(8));
+    assert_eq!(world.queue.take_ended(), None);
+}
+
+/// Whoever never takes what it is told must not fill the memory of the node.
+#[test]
+fn ends_that_nobody_takes_are_bounded() {
+    let queue = WatchQueue::new(QueueLimits::default());
+    (0..=1 << 20).for_each(|id| queue.end_session(LeaseId(id)));
+    assert_eq!(queue.take_ended(), Some(EndedSessions { sessions: Vec::new(), missed: true }));
 }
