@@ -13,6 +13,9 @@ use std::time::Duration;
 use prost::Message as _;
 use tidelock_native_api::{ERROR_TRAILER, v1};
 
+/// Most bytes of what a request says: nodes read messages of 65,536, and there is something around it.
+pub(crate) const REQUEST_BYTES_MAX: usize = 65_536 - 256;
+
 /// Why something was not done, or may not have been.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
@@ -129,6 +132,12 @@ impl Error {
     pub(crate) fn timed_out(what: &str, waited: Duration) -> Error {
         let message = format!("{what} was not granted within {waited:?}");
         Error::Refused(Refusal { code: Code::TimedOut, message, numbers: BTreeMap::new() })
+    }
+
+    /// For what would not even be read: a node ends the stream of a client that sends it.
+    pub(crate) fn too_large(bytes: usize) -> Error {
+        let message = format!("a request has at most {REQUEST_BYTES_MAX} bytes, and this one {bytes}");
+        Error::Refused(Refusal { code: Code::Mistaken, message, numbers: BTreeMap::new() })
     }
 
     pub(crate) fn protocol(what: &str) -> Error {

@@ -60,6 +60,11 @@ impl Stream {
         self.sender.send(v1::FromClient { message: Some(message) }).await.unwrap();
     }
 
+    /// Sends beside whoever reads.
+    pub fn sender(&self) -> mpsc::Sender<v1::FromClient> {
+        self.sender.clone()
+    }
+
     /// The next message, whatever it is; nothing at the end of the stream.
     pub async fn next(&mut self) -> Option<ToClient> {
         if !self.kept.is_empty() {
