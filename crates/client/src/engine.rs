@@ -3,6 +3,8 @@
 //! Routes what comes to whom it concerns. Names that several parts of a program observe are observed once on the
 //! stream. An observer that missed something, since the cluster does not know it any more, is ended and looks anew.
 
+mod one_by_one;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
@@ -11,6 +13,7 @@ use tidelock_native_api::v1::{self, from_client::Message, notice::Notice, reques
 use crate::clock::Moment;
 use crate::error::{Error, of_wire};
 use crate::session::{Output, Session, SessionKey, Ticket};
+use one_by_one::OneByOne;
 
 /// Who is told what happens to a name.
 pub(crate) type ObserverKey = u64;
@@ -56,6 +59,7 @@ pub(crate) struct Engine {
     /// stops observing and begins again must not take the first beginning for the second.
     unanswered: BTreeMap<Subject, u32>,
     connected: bool,
+    one_by_one: OneByOne,
     outputs: Vec<Output>,
     todo: Vec<Todo>,
 }
@@ -64,7 +68,8 @@ impl Engine {
     /// What is to be done, once.
     pub(crate) fn take_todo(&mut self) -> Vec<Todo> {
         self.sessions.retain(|_, session| !session.is_done());
-        self.todo.extend(self.outputs.drain(..).map(Todo::Session));
+        let outputs = std::mem::take(&mut self.outputs);
+        self.todo.extend(self.one_by_one.let_through(outputs).into_iter().map(Todo::Session));
         std::mem::take(&mut self.todo)
     }
 
@@ -168,10 +173,12 @@ impl Engine {
         for session in self.sessions.values_mut() {
             session.connected(now, &mut self.outputs);
         }
+        self.one_by_one.connected();
     }
 
     pub(crate) fn disconnected(&mut self) {
         self.connected = false;
+        self.one_by_one.disconnected();
         self.unanswered.clear();
         self.observed.values_mut().for_each(|observed| observed.is_told = false);
         self.sessions.values_mut().for_each(Session::disconnected);
@@ -207,6 +214,7 @@ impl Engine {
                 }
             }
             Some(From::Reply(reply)) => {
+                self.one_by_one.answered(reply.session, reply.number);
                 let Some(session) = by_id(&mut self.sessions, reply.session) else { return };
                 session.replied(reply, now, out);
             }
@@ -222,7 +230,15 @@ impl Engine {
                 let Some(session) = by_id(&mut self.sessions, reply.session) else { return };
                 session.closed(&reply, now);
             }
-            Some(From::Lost(lost)) if lost.session == 0 => self.todo.push(Todo::StreamEnded),
+            Some(From::Lost(lost)) if lost.session == 0 => {
+                if lost.reason() == v1::lost::Reason::BadMessage
+                    && let Some((session, number)) = self.one_by_one.bad_message()
+                    && let Some(session) = by_id(&mut self.sessions, session)
+                {
+                    session.not_understood(number, &lost.message, out);
+                }
+                self.todo.push(Todo::StreamEnded);
+            }
             Some(From::Lost(lost)) => {
                 let Some(session) = by_id(&mut self.sessions, lost.session) else { return };
                 session.lost(lost.reason(), out);

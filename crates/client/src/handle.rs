@@ -14,8 +14,9 @@ use tokio::sync::{mpsc, oneshot, watch};
 
 use crate::clock::{Clock, Moment};
 use crate::engine::{ObserverKey, Subject};
-use crate::error::{Error, Failure, Loss, REQUEST_BYTES_MAX};
+use crate::error::{Error, Failure, Loss};
 use crate::inbox::Sender;
+use crate::limits;
 use crate::session::{SessionKey, Ticket};
 use crate::task::{Command, NOTICES_MAX};
 
@@ -126,10 +127,7 @@ impl SessionHandle {
     }
 
     async fn ask_consuming(&self, op: Op, consumes: Option<Ticket>) -> Result<Answered, Error> {
-        let bytes = op.encoded_len();
-        if bytes > REQUEST_BYTES_MAX {
-            return Err(Error::too_large(bytes));
-        }
+        limits::check(&op)?;
         let (answer, answered) = oneshot::channel();
         let ticket = next_number();
         let session = self.state.key;
@@ -238,9 +236,7 @@ pub(crate) struct Observation {
 impl Observation {
     /// Begins to observe.
     pub(crate) fn begin(commands: &Sender, kind: v1::Kind, name: &str) -> Result<Observation, Error> {
-        if name.len() > REQUEST_BYTES_MAX {
-            return Err(Error::too_large(name.len()));
-        }
+        limits::name(name)?;
         let (key, subject) = (next_number(), Subject { kind: kind.into(), name: name.to_owned() });
         let (sender, notices) = mpsc::channel(NOTICES_MAX);
         let (ready, is_ready) = oneshot::channel();

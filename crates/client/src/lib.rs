@@ -48,6 +48,7 @@ mod hazard;
 mod inbox;
 pub mod inspect;
 mod latch;
+mod limits;
 mod lock;
 mod nodes;
 mod options;

@@ -167,6 +167,29 @@ async fn futures_dropped_at_any_point_leave_nothing_behind() {
     }
 }
 
+/// A node ends the stream of who sends a message that is too large, and with it the renewals of everything the client
+/// holds: names and data are measured before they are sent, by the cluster's own bounds.
+#[tokio::test]
+async fn names_and_data_that_no_node_takes_are_refused_and_cost_nobody_a_lock() {
+    let (_cluster, ports) = Cluster::start_native(1);
+    let client = with_ttl(&ports, Duration::from_secs(2)).await;
+    let guard = client.lock("l").acquire().await.unwrap();
+    for bytes in [0, 513, 100_000, 1 << 20] {
+        let name = "n".repeat(bytes);
+        assert_eq!(client.lock(&name).acquire().await.unwrap_err().code(), Some(Code::Mistaken), "{bytes}");
+        assert_eq!(client.barrier(&name, 1).enter().await.unwrap_err().code(), Some(Code::Mistaken), "{bytes}");
+        assert_eq!(client.latch(&name).wait().await.unwrap_err().code(), Some(Code::Mistaken), "{bytes}");
+        assert_eq!(client.counter(&name).get().await.unwrap_err().code(), Some(Code::Mistaken), "{bytes}");
+        assert_eq!(client.phaser("p").parent(&name).register(1).await.is_err(), bytes > 0, "{bytes}");
+    }
+    let large = client.lock("d").data(vec![0; 4097]).acquire().await;
+    assert_eq!(large.unwrap_err().code(), Some(Code::Mistaken));
+    // What just fits is taken by both sides.
+    client.lock(&"n".repeat(512)).data(vec![0; 4096]).acquire().await.unwrap().release().await.unwrap();
+    guard.confirm().await.unwrap();
+    guard.release().await.unwrap();
+}
+
 /// L5, L9: who waits is told, in order, with a larger token.
 #[tokio::test]
 async fn a_lock_goes_to_who_asked_next_with_a_larger_token() {

@@ -8,7 +8,7 @@ use super::renewal::Renewal;
 use super::undo::{PlaceKey, queue_of, undo_of};
 use super::{Asked, Output, Session, State, Ticket, keep_alive};
 use crate::clock::Moment;
-use crate::error::{Error, Loss, of_wire};
+use crate::error::{Code, Error, Loss, Refusal, of_wire};
 
 /// How long to wait before a request that the node could not carry out is asked again.
 const ASK_AGAIN_AFTER: Duration = Duration::from_millis(50);
@@ -75,6 +75,15 @@ impl Session {
         let Some(asked) = self.requests.get_mut(number) else { return false };
         asked.is_out = false;
         !std::mem::replace(&mut asked.shown_again, true)
+    }
+
+    /// No node can read this request: it was never carried out, and is not sent again.
+    pub(crate) fn not_understood(&mut self, number: u64, why: &str, out: &mut Vec<Output>) {
+        let Some(asked) = self.requests.answered(number) else { return };
+        let message = format!("the cluster cannot read the request: {why}");
+        let error = Error::Refused(Refusal { code: Code::Mistaken, message, numbers: Default::default() });
+        out.extend(asked.ticket.map(|ticket| Output::Failed { ticket, error }));
+        self.finish_closing(out);
     }
 
     fn ask_again_later(&mut self, number: u64, error: &v1::Error, now: Moment) {

@@ -1,0 +1,111 @@
+//! What no node takes, refused before it is sent.
+//!
+//! A node ends the whole stream over a message that is too large, and all that was under way with it. So names and data
+//! are measured here, by the cluster's own bounds: the answer is the one that the cluster would give, and everything
+//! else that the client holds stays as it is.
+
+use tidelock_native_api::v1::request::Op;
+
+use crate::error::{Code, Error, REQUEST_BYTES_MAX, Refusal};
+
+/// Longest name, in bytes.
+const NAME_BYTES_MAX: usize = 512;
+/// Most bytes that go with a place or a version.
+const DATA_BYTES_MAX: usize = 4096;
+
+/// Whether a request has a size, names and data as the cluster takes them.
+pub(crate) fn check(op: &Op) -> Result<(), Error> {
+    let bytes = op.encoded_len();
+    if bytes > REQUEST_BYTES_MAX {
+        return Err(Error::too_large(bytes));
+    }
+    for text in names_of(op).into_iter().flatten() {
+        name(text)?;
+    }
+    match data_of(op) {
+        Some(bytes) if bytes > DATA_BYTES_MAX => {
+            Err(mistaken(format!("{bytes} bytes of data are more than {DATA_BYTES_MAX}; keep a reference instead")))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Whether a text can be a name.
+pub(crate) fn name(text: &str) -> Result<(), Error> {
+    match text.len() {
+        1..=NAME_BYTES_MAX if !text.as_bytes().contains(&0) => Ok(()),
+        1..=NAME_BYTES_MAX => Err(mistaken("a name has no zero bytes".into())),
+        bytes => Err(mistaken(format!("a name has 1 to {NAME_BYTES_MAX} bytes, and this one has {bytes}"))),
+    }
+}
+
+fn mistaken(message: String) -> Error {
+    Error::Refused(Refusal { code: Code::Mistaken, message, numbers: Default::default() })
+}
+
+/// The names in a request. Every kind of request is listed, so that a new one is not forgotten.
+fn names_of(op: &Op) -> [Option<&str>; 2] {
+    let (name, other) = match op {
+        Op::Acquire(op) => (&op.name, None),
+        Op::Campaign(op) => (&op.name, None),
+        Op::Release(op) => (&op.name, None),
+        Op::GiveUp(op) => (&op.name, None),
+        Op::Resign(op) => (&op.name, None),
+        Op::Downgrade(op) => (&op.name, None),
+        Op::Proclaim(op) => (&op.name, None),
+        Op::Renew(op) => (&op.name, None),
+        Op::Resize(op) => (&op.name, None),
+        Op::Enter(op) => (&op.name, None),
+        Op::Leave(op) => (&op.name, None),
+        Op::SetLatch(op) => (&op.name, None),
+        Op::Pledge(op) => (&op.name, None),
+        Op::CountDown(op) => (&op.name, None),
+        Op::Register(op) => (&op.name, Some(&op.parent).filter(|parent| !parent.is_empty())),
+        Op::Arrive(op) => (&op.name, None),
+        Op::Add(op) => (&op.name, op.fencing.as_ref().map(|fencing| &fencing.fence)),
+        Op::CompareAndSet(op) => (&op.name, op.fencing.as_ref().map(|fencing| &fencing.fence)),
+        Op::Admit(op) => (&op.fence, None),
+        Op::Publish(op) => (&op.name, op.fencing.as_ref().map(|fencing| &fencing.fence)),
+        Op::StartReading(op) => (&op.name, None),
+        Op::Report(op) => (&op.name, None),
+        Op::Protect(op) => (&op.name, None),
+        Op::Retire(op) => (&op.name, None),
+        Op::Forget(op) => (&op.name, None),
+    };
+    [Some(name), other.map(String::as_str)]
+}
+
+fn data_of(op: &Op) -> Option<usize> {
+    match op {
+        Op::Acquire(op) => Some(op.data.len()),
+        Op::Campaign(op) => Some(op.data.len()),
+        Op::Proclaim(op) => Some(op.data.len()),
+        Op::Publish(op) => Some(op.data.len()),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tidelock_native_api::v1;
+
+    /// A name or data that only the server refuses may be too large for it to read, and ends the stream.
+    #[test]
+    fn names_and_data_that_are_too_long_are_refused_wherever_they_stand() {
+        let (fits, long) = ("x".repeat(512), "x".repeat(513));
+        let fenced = |fence: &str| Some(v1::Fencing { fence: fence.into(), token: 1 });
+        let publish = |name: &str, data: usize, fence: &str| {
+            Op::Publish(v1::Publish { name: name.into(), data: vec![0; data].into(), fencing: fenced(fence) })
+        };
+        assert_eq!(check(&publish(&fits, 4096, &fits)), Ok(()));
+        for wrong in [publish(&long, 0, "f"), publish("n", 4097, "f"), publish("n", 0, &long), publish("", 0, "f")] {
+            assert_eq!(check(&wrong).unwrap_err().code(), Some(Code::Mistaken));
+        }
+        assert!(check(&Op::Pledge(v1::Pledge { name: "a\0b".into() })).is_err());
+        let register =
+            |parent: &str| Op::Register(v1::Register { name: "p".into(), parent: parent.into(), ..Default::default() });
+        assert_eq!(check(&register("")), Ok(()));
+        assert!(check(&register(&long)).is_err());
+    }
+}
