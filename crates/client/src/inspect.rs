@@ -4,7 +4,7 @@
 use tidelock_native_api::v1;
 
 use crate::client::Client;
-use crate::error::Error;
+use crate::error::{Code, Error, Loss, Refusal};
 use crate::nodes::Calls;
 
 pub use tidelock_native_api::v1::{Holding, Kind, Member, Mode, NameFound, Session};
@@ -66,9 +66,18 @@ impl Client {
         }
     }
 
-    /// Ends a session, whoever's it is, with all that it holds. Its owner is told that it is lost.
+    /// Ends a session, whoever's it is, with all that it holds. Its owner is told that it is lost. Refused as
+    /// [`Code::NotFound`] if there is no such session, or no longer.
     pub async fn end_session(&self, session: i64) -> Result<(), Error> {
         let close = |mut calls: Calls| async move { calls.close(v1::CloseRequest { session }).await };
-        self.question(close).await.map(drop)
+        match self.question(close).await {
+            Ok(_) => Ok(()),
+            // Nothing of the caller's is lost by that.
+            Err(Error::Lost(Loss::SessionEnded)) => {
+                let message = format!("there is no session {session:x}");
+                Err(Error::Refused(Refusal { code: Code::NotFound, message, numbers: Default::default() }))
+            }
+            Err(error) => Err(error),
+        }
     }
 }

@@ -67,6 +67,10 @@ pub(crate) fn greet_single_node(config: &Config, addresses: &Addresses) {
         Some(address) => format!("\n  zkCli.sh -server {address} create /greeting hello"),
         None => String::new(),
     };
+    let lock_line = match &addresses.native_url {
+        Some(url) => format!("\n  {program} lock nightly{} -- echo one at a time", native_flag(url)),
+        None => String::new(),
+    };
     say(&format!(
         "Tidelock {version}, a single node on this machine.
 
@@ -78,7 +82,7 @@ pub(crate) fn greet_single_node(config: &Config, addresses: &Addresses) {
 
 Try, in another terminal:
   etcdctl --endpoints={client} put greeting hello
-  {program} get greeting{endpoints}{zookeeper_line}
+  {program} get greeting{endpoints}{zookeeper_line}{lock_line}
   curl {admin}/health
 
 Ctrl-C stops it; the data stays.
@@ -92,6 +96,11 @@ Ctrl-C stops it; the data stays.
 /// ` --endpoints URL`, unless that is where commands look anyway.
 pub(crate) fn endpoints_flag(url: &str) -> String {
     if url == "http://127.0.0.1:2379" { String::new() } else { format!(" --endpoints {url}") }
+}
+
+/// ` --native URL`, unless that is where commands look anyway.
+fn native_flag(url: &str) -> String {
+    if url == "http://127.0.0.1:7481" { String::new() } else { format!(" --native {url}") }
 }
 
 /// How this program was called, so that printed commands can be copied.

@@ -217,6 +217,11 @@ fn greet(workspace: &Workspace, layout: &Layout) {
     let (clients, admins) = (urls(|node| node.client_port), urls(|node| node.admin_port));
     let natives: Vec<String> = layout.nodes.iter().map(|node| format!("http://{}", node.native())).collect();
     let natives = natives.join(",");
+    // A directory of an older version has no ports for it.
+    let lock_line = match layout.nodes.iter().all(|node| node.native_port.is_some()) {
+        true => format!("\n  {} lock nightly --native {natives} -- echo one at a time", program()),
+        false => String::new(),
+    };
     let zookeepers = layout.nodes.iter().map(NodeLayout::zookeeper).collect::<Vec<_>>().join(",");
     let program = program();
     let kept = if workspace.temporary { "removed at the end" } else { "kept" };
@@ -233,7 +238,7 @@ fn greet(workspace: &Workspace, layout: &Layout) {
 Try, in another terminal:
   etcdctl --endpoints={clients} put greeting hello
   {program} get greeting --endpoints {clients}
-  zkCli.sh -server {zookeepers} create /greeting hello
+  zkCli.sh -server {zookeepers} create /greeting hello{lock_line}
   {program} status --admin {admins}
 
 Ctrl-C stops them all.

@@ -141,6 +141,10 @@ fn dev_runs_a_cluster_and_leaves_nothing_behind() {
     let put = tidelock().args(["put", "k", "v", "--endpoints", &endpoints]).output().unwrap();
     assert!(put.status.success(), "{}", String::from_utf8_lossy(&put.stderr));
     assert!(std::path::Path::new(&dir).is_dir());
+    // The command for a lock works as it is printed: without its nodes it would find nobody.
+    let lock = greeting.iter().find(|line| line.contains(" lock ")).unwrap();
+    let locked = Command::new("sh").args(["-c", lock]).output().unwrap();
+    assert_eq!(String::from_utf8_lossy(&locked.stdout), "one at a time\n", "{lock}");
 
     let interrupted = Command::new("kill").args(["-INT", &dev.id().to_string()]).status().unwrap();
     assert!(interrupted.success());

@@ -28,7 +28,7 @@ pub(crate) struct NativeArgs {
 /// How to hold something while a program runs.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct HoldArgs {
-    /// How long it outlives this machine: 500ms, 20s, 5m
+    /// How long it outlives this machine, from 1s to 24h: 20s, 5m
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = parse_time)]
     pub(crate) ttl: Duration,
 
@@ -186,7 +186,7 @@ pub(crate) struct LocksArgs {
   tidelock sessions
   tidelock sessions --end 7c00000000000a01    end one, with all that it holds; its owner is told")]
 pub(crate) struct SessionsArgs {
-    /// End this session instead of listing them
+    /// End this session instead of listing them: its id in hex, as it is listed, or in decimal, as the HTTP API has it
     #[arg(long, value_name = "SESSION", value_parser = parse_session)]
     pub(crate) end: Option<i64>,
 
@@ -234,15 +234,33 @@ fn parse_time(text: &str) -> Result<Duration, String> {
     ms.map(Duration::from_millis).ok_or_else(|| "that is too long".into())
 }
 
-/// A session id as we print it: hex.
+/// A session id as one of our answers has it: hex from the commands, decimal from the HTTP API. No hex number that
+/// fits has more than 16 digits, and no session's decimal one has fewer than 19.
 fn parse_session(text: &str) -> Result<i64, String> {
-    i64::from_str_radix(text.strip_prefix("0x").unwrap_or(text), 16)
-        .map_err(|_| "a session is a hex number, as `tidelock sessions` prints it".to_owned())
+    let is_decimal = text.len() > 16 && text.bytes().all(|byte| byte.is_ascii_digit());
+    let parsed = match is_decimal {
+        true => text.parse(),
+        false => i64::from_str_radix(text.strip_prefix("0x").unwrap_or(text), 16),
+    };
+    parsed.map_err(|_| "a session is a number as `tidelock sessions` or the HTTP API has it".to_owned())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// The same session, however an answer has put it; one taken for another would be ended in its place.
+    #[test]
+    fn session_ids_are_taken_in_hex_and_in_decimal() {
+        let id = 0x7c00_0000_0000_0a01_i64;
+        for text in [format!("{id:x}"), format!("0x{id:x}"), id.to_string()] {
+            assert_eq!(parse_session(&text), Ok(id), "{text}");
+        }
+        assert_eq!(parse_session("7100000000000001"), Ok(0x7100_0000_0000_0001), "16 digits are hex");
+        for wrong in ["", "x", "0x", "-", "99999999999999999999", "7c00000000000a010"] {
+            assert!(parse_session(wrong).is_err(), "{wrong}");
+        }
+    }
 
     /// A wrong unit that is taken for seconds would hold a lock for hours.
     #[test]

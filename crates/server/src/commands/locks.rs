@@ -81,16 +81,16 @@ fn table(found: &Found) -> String {
     for line in &found.lines {
         for (at, place) in line.places.iter().enumerate() {
             let state = match place.token {
-                0 => format!("waits, {at} before it"),
+                0 => format!("waits{}, {at} before it", mode(place)),
                 _ => format!("holds{}", mode(place)),
             };
             let token = if place.token == 0 { String::new() } else { place.token.to_string() };
             let left = found.left.get(&place.session).map_or_else(String::new, |left| seconds(*left));
-            let (session, data) = (format!("{:x}", place.session), escaped(&place.data));
-            rows.push([line.kind.into(), escaped(line.name.as_bytes()), state, token, session, left, data]);
+            let (session, data) = (format!("{:x}", place.session), cell(&place.data));
+            rows.push([line.kind.into(), cell(line.name.as_bytes()), state, token, session, left, data]);
         }
         if let Some(more) = line.count.checked_sub(line.places.len() as u64).filter(|more| *more > 0) {
-            let (kind, name) = (line.kind.into(), escaped(line.name.as_bytes()));
+            let (kind, name) = (line.kind.into(), cell(line.name.as_bytes()));
             rows.push([
                 kind,
                 name,
@@ -105,10 +105,16 @@ fn table(found: &Found) -> String {
     aligned(&rows)
 }
 
+/// Somebody's bytes in one cell of a table: nothing in them ends a line or moves a column.
+fn cell(bytes: &[u8]) -> String {
+    escaped(bytes).replace('\n', "\\n").replace('\t', "\\t")
+}
+
 fn mode(place: &Member) -> String {
     use tidelock_client::inspect::Mode;
     match place.mode() {
         Mode::Shared => " shared".into(),
+        Mode::Permits if place.token == 0 => format!(" for {}", place.weight.max(1)),
         Mode::Permits => format!(" {}", place.weight.max(1)),
         Mode::Exclusive | Mode::Unspecified => String::new(),
     }
@@ -178,7 +184,7 @@ pub(crate) async fn sessions(args: &SessionsArgs) -> Result<(), Failure> {
 fn session_table(found: &[Session]) -> String {
     let mut rows = vec![["SESSION", "TTL", "LEFT", "OWNER", "HOLDS"].map(str::to_owned)];
     for session in found {
-        let (id, owner) = (format!("{:x}", session.session), escaped(session.owner.as_bytes()));
+        let (id, owner) = (format!("{:x}", session.session), cell(session.owner.as_bytes()));
         let (ttl, left) = (seconds(session.ttl_ms.into()), seconds(session.remaining_ms));
         rows.push([id, ttl, left, owner, session.count.to_string()]);
     }
