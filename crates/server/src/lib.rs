@@ -53,6 +53,9 @@ pub fn run() -> ExitCode {
     if words.next().is_some_and(|program| etcd_mode::is_meant(&program)) {
         return etcd_mode::run(&words.collect::<Vec<String>>());
     }
+    if let Some(code) = commands::stand_in::run_if_meant(std::env::args_os().skip(1)) {
+        return code;
+    }
     let cli = Cli::parse();
     if let Some(Command::Etcd { words }) = &cli.command {
         return etcd_mode::run(words);

@@ -1,5 +1,8 @@
 //! Being told to stop: Ctrl-C and a polite request mean the same.
 
+use std::task::Poll;
+
+use rustix::process::Signal as Raw;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::failure::Failure;
@@ -14,19 +17,32 @@ pub(crate) fn end_by(signal: i32) {
     }
 }
 
-/// SIGINT and SIGTERM mean the same: stop in order.
+/// Signals that ask for something and are heard instead of obeyed.
 pub(crate) struct Signals {
-    interrupt: Signal,
-    terminate: Signal,
+    heard: Vec<(i32, Signal)>,
 }
 
 impl Signals {
+    /// SIGINT and SIGTERM mean the same: stop in order.
     pub(crate) fn listen() -> Result<Signals, Failure> {
+        Signals::listen_to(&[SignalKind::interrupt(), SignalKind::terminate()])
+    }
+
+    /// All by which people, terminals and shells would end or stop a program that this process runs, and SIGCONT. One
+    /// that whoever started this process wants ignored (`nohup`) is left to be.
+    pub(crate) fn listen_for_program() -> Result<Signals, Failure> {
+        let mut kinds = vec![SignalKind::interrupt(), SignalKind::terminate()];
+        let kind = |signal: Raw| SignalKind::from_raw(signal.as_raw());
+        let polite = [SignalKind::hangup(), SignalKind::quit(), kind(Raw::TSTP), kind(Raw::CONT)];
+        let ignored = ignored_signals();
+        kinds.extend(polite.into_iter().filter(|kind| ignored >> (kind.as_raw_value() - 1) & 1 == 0));
+        Signals::listen_to(&kinds)
+    }
+
+    fn listen_to(kinds: &[SignalKind]) -> Result<Signals, Failure> {
         let failed = |error: std::io::Error| Failure::new(format!("cannot listen for signals: {error}"));
-        Ok(Signals {
-            interrupt: signal(SignalKind::interrupt()).map_err(failed)?,
-            terminate: signal(SignalKind::terminate()).map_err(failed)?,
-        })
+        let listen = |kind: &SignalKind| Ok((kind.as_raw_value(), signal(*kind).map_err(failed)?));
+        Ok(Signals { heard: kinds.iter().map(listen).collect::<Result<_, Failure>>()? })
     }
 
     /// The next one.
@@ -36,9 +52,18 @@ impl Signals {
 
     /// The next one, by its number.
     pub(crate) async fn next_number(&mut self) -> i32 {
-        tokio::select! {
-            _ = self.interrupt.recv() => SignalKind::interrupt().as_raw_value(),
-            _ = self.terminate.recv() => SignalKind::terminate().as_raw_value(),
-        }
+        std::future::poll_fn(|context| {
+            let mut heard = self.heard.iter_mut();
+            let next = heard.find_map(|(number, signal)| signal.poll_recv(context).is_ready().then_some(*number));
+            next.map_or(Poll::Pending, Poll::Ready)
+        })
+        .await
     }
+}
+
+/// The signals that this process was started to ignore, one bit each. Nobody can tell: none.
+fn ignored_signals() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0)
 }

@@ -122,6 +122,8 @@ fn exit_codes_tell_apart_what_happened() {
     is(&["lock", "l", "--ttl", "soon", "--", "true"], 2);
     is(&["lock", "l", "--ttl", "1ms", "--", "true"], 2);
     is(&["lock", "", "--", "true"], 2);
+    is(&["lock", &"n".repeat(100_000), "--", "true"], 2);
+    is(&["lock", "l", "--data", &"d".repeat(5000), "--", "true"], 2);
     is(&["lock", "l", "--native", "127.0.0.1:1", "--", "true"], 69);
     let held = dir.path().join("held");
     let script = format!("touch {}; sleep 1000", held.display());
@@ -197,6 +199,146 @@ fn a_waiter_that_is_interrupted_leaves_the_queue() {
     wait_for("the place to be given up", || (waiting(&node) == 0).then_some(()));
 }
 
+/// A lock on the real binary, started by `env` so that it hears signals that whoever runs the tests ignores.
+fn start_with_signals(node: &Node, how: &str, words: &[&str]) -> Running {
+    let mut command = Command::new("env");
+    command.args([how, support::TIDELOCK]).args(words).env("TIDELOCK_NATIVE", format!("127.0.0.1:{}", node.port));
+    command.process_group(0).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    Running(command.spawn().unwrap())
+}
+
+fn signal(running: &Running, signal: rustix::process::Signal) {
+    rustix::process::kill_process(rustix::process::Pid::from_child(&running.0), signal).unwrap();
+}
+
+/// How it ended, in good time.
+fn code_of(running: &mut Running) -> Option<i32> {
+    wait_for("the command to end", || running.0.try_wait().unwrap()).code()
+}
+
+/// A program that says where it is, and stays.
+fn stays(marker: &Path) -> String {
+    format!("echo $$ > {0}.new; mv {0}.new {0}; exec sleep 1000", marker.display())
+}
+
+/// K6: a terminal that is closed and a connection that is dropped send SIGHUP. A program that ran on without its lock
+/// would soon run beside the next holder.
+#[test]
+fn a_program_under_a_lock_ends_when_the_terminal_hangs_up() {
+    use rustix::process::Signal;
+    let node = start_node();
+    let dir = tempfile::tempdir().unwrap();
+    for (asked, number) in [(Signal::HUP, 1), (Signal::QUIT, 3)] {
+        let held = dir.path().join(format!("held-{number}"));
+        let how = format!("--default-signal={number}");
+        let mut holder = start_with_signals(&node, &how, &["lock", "l", "--", "sh", "-c", &stays(&held)]);
+        wait_for_file(&held);
+        signal(&holder, asked);
+        assert_eq!(code_of(&mut holder), Some(128 + number));
+        assert!(is_gone(&held));
+        assert_eq!(locks(&node), serde_json::json!([]), "it is given back at once");
+    }
+}
+
+/// Who starts it with `nohup` wants it to outlive the terminal.
+#[test]
+fn a_hang_up_that_is_to_be_ignored_is_ignored() {
+    let node = start_node();
+    let dir = tempfile::tempdir().unwrap();
+    let held = dir.path().join("held");
+    let mut holder = start_with_signals(&node, "--ignore-signal=HUP", &["lock", "l", "--", "sh", "-c", &stays(&held)]);
+    wait_for_file(&held);
+    // The program ignores it as well: who hears a signal passes that on to nobody.
+    let status = fs::read_to_string(format!("/proc/{}/status", fs::read_to_string(&held).unwrap().trim())).unwrap();
+    let ignored = status.lines().find_map(|line| line.strip_prefix("SigIgn:")).unwrap();
+    assert_eq!(u64::from_str_radix(ignored.trim(), 16).unwrap() & 1, 1, "{status}");
+    signal(&holder, rustix::process::Signal::HUP);
+    signal(&holder, rustix::process::Signal::TERM);
+    assert_eq!(code_of(&mut holder), Some(128 + 15));
+}
+
+/// K6: a holder that is stopped by Ctrl-Z renews nothing, while its program would run on.
+#[test]
+fn ctrl_z_does_not_stop_who_holds_a_lock() {
+    let node = start_node();
+    let dir = tempfile::tempdir().unwrap();
+    let held = dir.path().join("held");
+    let mut holder =
+        start_with_signals(&node, "--default-signal=TSTP", &["lock", "l", "--", "sh", "-c", &stays(&held)]);
+    wait_for_file(&held);
+    signal(&holder, rustix::process::Signal::TSTP);
+    signal(&holder, rustix::process::Signal::TERM);
+    // A stopped process would not hear it.
+    assert_eq!(code_of(&mut holder), Some(128 + 15));
+}
+
+/// A program that stands still hears nothing: told to end, it must not be waited for for ever, with the lock held.
+#[test]
+fn a_program_that_was_stopped_is_ended_all_the_same() {
+    let node = start_node();
+    let dir = tempfile::tempdir().unwrap();
+    let held = dir.path().join("held");
+    let mut holder = start(&node, &["lock", "l", "--", "sh", "-c", &stays(&held)]);
+    wait_for_file(&held);
+    let program = fs::read_to_string(&held).unwrap().trim().parse().ok().and_then(rustix::process::Pid::from_raw);
+    rustix::process::kill_process(program.unwrap(), rustix::process::Signal::STOP).unwrap();
+    signal(&holder, rustix::process::Signal::TERM);
+    assert_eq!(code_of(&mut holder), Some(128 + 15));
+}
+
+/// K6: nobody renews the lock of a holder that was killed. Its program must not run on until the next one has it.
+#[test]
+fn a_program_is_killed_when_who_holds_its_lock_is_killed() {
+    let node = start_node();
+    let dir = tempfile::tempdir().unwrap();
+    let held = dir.path().join("held");
+    let mut holder = start(&node, &["lock", "l", "--ttl", "2s", "--", "sh", "-c", &stays(&held)]);
+    wait_for_file(&held);
+    holder.0.kill().unwrap();
+    holder.0.wait().unwrap();
+    wait_for("the program to be gone", || is_gone(&held).then_some(()));
+}
+
+/// Runs a script on a terminal of its own, types `input`, and gives what the terminal showed.
+fn on_a_terminal(node: &Node, script: &str, input: &[u8]) -> String {
+    let mut command = Command::new("script");
+    command.args(["-qec", script, "/dev/null"]).env("TIDELOCK_NATIVE", format!("127.0.0.1:{}", node.port));
+    command.env("TIDELOCK", support::TIDELOCK).env("SHELL", "/bin/sh");
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
+    let mut running = Running(command.spawn().unwrap());
+    let mut typed = running.0.stdin.take().unwrap();
+    let mut shown = running.0.stdout.take().unwrap();
+    let reader = std::thread::spawn(move || {
+        let mut text = Vec::new();
+        let _ = std::io::Read::read_to_end(&mut shown, &mut text);
+        String::from_utf8_lossy(&text).into_owned()
+    });
+    std::io::Write::write_all(&mut typed, input).unwrap();
+    // It ends by itself, or the test has failed: then it is killed, and what it showed so far tells why.
+    let ended = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+        wait_for("the script to end", || running.0.try_wait().unwrap());
+    }));
+    drop(running);
+    drop(typed);
+    let shown = reader.join().unwrap();
+    assert!(ended.is_ok(), "it did not end, and showed: {shown}");
+    shown
+}
+
+/// A program that asks a question, or an editor, would be stopped by the terminal for ever, with the lock held.
+#[test]
+fn a_program_under_a_lock_may_use_the_terminal_and_gives_it_back() {
+    let node = start_node();
+    // Also two at a time in one pipeline, where the second has the terminal, and once more afterwards.
+    let script = "$TIDELOCK lock a -- sh -c 'read x; echo first-$x'; \
+                  $TIDELOCK lock a -- echo piped | sh -c 'read y; read x < /dev/tty; echo second-$y-$x'; \
+                  read x; echo third-$x";
+    let shown = on_a_terminal(&node, script, b"one\ntwo\nthree\n");
+    for expected in ["first-one", "second-piped-two", "third-three"] {
+        assert!(shown.contains(expected), "{expected}: {shown}");
+    }
+}
+
 /// L11: those that share run together, and at most as many as there are permits.
 #[test]
 fn shared_locks_and_permits_let_several_in() {
@@ -239,20 +381,80 @@ fn locks_are_listed_with_holder_token_queue_and_time_left() {
     let dir = tempfile::tempdir().unwrap();
     let held = dir.path().join("held");
     let script = format!("echo $TIDELOCK_TOKEN > {0}.new; mv {0}.new {0}; sleep 1000", held.display());
-    let _holder = start(&node, &["lock", "billing/a", "--data", "the \u{1b} one", "--", "sh", "-c", &script]);
+    let _holder = start(&node, &["lock", "billing/a", "--data", "the \u{1b}\n\tone", "--", "sh", "-c", &script]);
     wait_for_file(&held);
     let _waiter = start(&node, &["lock", "billing/a", "--", "true"]);
     wait_for("the waiter", || (waiting(&node) == 1).then_some(()));
+    let _reader = start(&node, &["lock", "billing/a", "--shared", "--", "true"]);
+    wait_for("the reader", || (waiting(&node) == 2).then_some(()));
     let shown = said(&run(&node, &["locks", "billing/"]));
     let token = fs::read_to_string(&held).unwrap();
     let holder = shown.lines().find(|line| line.contains("holds")).unwrap();
     assert!(holder.contains("billing/a") && holder.contains(token.trim()), "{shown}");
-    assert!(holder.contains("the \\x1b one"), "others' bytes do not command the terminal: {shown}");
+    assert!(holder.contains("the \\x1b\\n\\tone"), "others' bytes do not command the terminal: {shown}");
     assert!(shown.lines().any(|line| line.contains("waits, 1 before it")), "{shown}");
+    assert!(shown.lines().any(|line| line.contains("waits shared, 2 before it")), "{shown}");
     let found = locks(&node);
     let left = found[0]["holders"][0]["left_ms"].as_u64().unwrap();
     assert!((1..=10_000).contains(&left), "{found}");
     assert!(said(&run(&node, &["locks", "other/"])).contains("nothing is held"));
+}
+
+/// Somebody looks on while things hang: a lock that is taken must appear, and go again, without asking anew.
+#[test]
+fn locks_are_shown_as_they_come_and_go() {
+    let node = start_node();
+    let mut command = command(&node, &["locks", "--watch", "--output", "json"]);
+    let mut watcher = Running(command.stdout(Stdio::piped()).spawn().unwrap());
+    let lines = std::io::BufRead::lines(std::io::BufReader::new(watcher.0.stdout.take().unwrap()));
+    let (sender, shown) = std::sync::mpsc::channel();
+    let reader = std::thread::spawn(move || lines.map_while(Result::ok).try_for_each(|line| sender.send(line)));
+    let until_shown = |what: &str, is_it: &dyn Fn(&serde_json::Value) -> bool| {
+        let deadline = std::time::Instant::now() + support::PATIENCE;
+        loop {
+            let left = deadline.saturating_duration_since(std::time::Instant::now());
+            let line = shown.recv_timeout(left).unwrap_or_else(|_| panic!("{what} was not shown"));
+            if is_it(&serde_json::from_str(&line).unwrap()) {
+                return;
+            }
+        }
+    };
+    until_shown("nothing", &|found| found.as_array().unwrap().is_empty());
+    let dir = tempfile::tempdir().unwrap();
+    let held = dir.path().join("held");
+    let mut holder = start(&node, &["lock", "seen", "--", "sh", "-c", &stays(&held)]);
+    until_shown("the lock", &|found| found[0]["name"] == "seen" && found[0]["holders"][0]["token"] != 0);
+    wait_for_file(&held);
+    signal(&holder, rustix::process::Signal::TERM);
+    holder.0.wait().unwrap();
+    until_shown("the end of it", &|found| found.as_array().unwrap().is_empty());
+    drop(watcher);
+    let _ = reader.join();
+}
+
+/// Operators end what hangs: a session that is not there is no reason to speak of lost work, and the id is taken as any
+/// of our answers gives it.
+#[test]
+fn sessions_are_ended_by_the_id_that_answers_give() {
+    let node = start_node();
+    let unknown = run(&node, &["sessions", "--end", "deadbeef"]);
+    assert_eq!(unknown.status.code(), Some(77), "{}", said(&unknown));
+    assert!(said(&unknown).contains("no session deadbeef"), "{}", said(&unknown));
+    let dir = tempfile::tempdir().unwrap();
+    for form in ["hex", "0xhex", "decimal"] {
+        let held = dir.path().join(form);
+        let mut holder = start(&node, &["lock", "l", "--", "sh", "-c", &stays(&held)]);
+        wait_for_file(&held);
+        let hex = locks(&node)[0]["holders"][0]["session"].as_str().unwrap().to_owned();
+        let id = match form {
+            "hex" => hex,
+            "0xhex" => format!("0x{hex}"),
+            _ => i64::from_str_radix(&hex, 16).unwrap().to_string(),
+        };
+        let ended = run(&node, &["sessions", "--end", &id]);
+        assert!(ended.status.success(), "{id}: {}", said(&ended));
+        assert_eq!(holder.0.wait().unwrap().code(), Some(76));
+    }
 }
 
 /// Packagers install these; they need no node.

@@ -1,27 +1,24 @@
 //! Running a program for as long as something is held.
 //!
 //! The program has a process group of its own. When what is held is lost, the whole group gets SIGTERM, and SIGKILL when
-//! the grace is over. Signals that ask this process to stop are passed on, and what is held is kept until the program
-//! has ended: it may be in the middle of a write.
+//! the grace is over. Signals that ask this process to end are passed on, and what is held is kept until the program
+//! has ended: it may be in the middle of a write. Ctrl-Z is not obeyed: a stopped process renews nothing.
 //!
-//! If this process itself is killed the hard way, the program goes on alone, and the token is all that keeps it from
-//! doing harm.
+//! If this process itself is killed the hard way, the kernel kills the program, but not what the program started; the
+//! token is all that keeps that from doing harm.
 
 use std::os::unix::process::ExitStatusExt as _;
 use std::process::ExitStatus;
 use std::time::Duration;
 
-use rustix::process::{Pid, Signal, kill_process_group};
+use rustix::process::Signal;
 use tidelock_client::{Client, Error, Guard};
-use tokio::process::{Child, Command};
 
 use super::native::{LOST, failure};
+use super::program::Program;
 use crate::failure::Failure;
 use crate::signals::{Signals, end_by};
 
-/// The program could not be started, or is not there: as shells have it.
-const NOT_STARTED: u8 = 126;
-const NO_SUCH_PROGRAM: u8 = 127;
 /// A program that was ended by signal N counts as having ended with this plus N: as shells have it.
 const BY_SIGNAL: i32 = 128;
 
@@ -44,10 +41,10 @@ pub(crate) async fn hold_and_run<G: AsRef<Guard>>(
     grant: impl Future<Output = Result<G, Error>>,
     supervision: Supervision<'_>,
 ) -> Result<(), Failure> {
-    let mut signals = Signals::listen()?;
+    let mut signals = Signals::listen_for_program()?;
     let granted = tokio::select! {
         granted = grant => granted,
-        signal = signals.next_number() => {
+        signal = ends(&mut signals) => {
             supervision.client.close().await;
             end_by(signal);
             return Err(Failure::exit(BY_SIGNAL + signal));
@@ -73,58 +70,35 @@ pub(crate) async fn hold_and_run<G: AsRef<Guard>>(
     }
 }
 
-async fn run(guard: &Guard, supervision: &Supervision<'_>, signals: &mut Signals) -> Result<Ended, Failure> {
-    let mut child = start(guard, supervision.program)?;
-    let group = child.id().and_then(|id| i32::try_from(id).ok()).and_then(Pid::from_raw);
+/// The next signal that asks to end.
+async fn ends(signals: &mut Signals) -> i32 {
     loop {
-        tokio::select! {
-            ended = child.wait() => return Ok(Ended::ByItself(waited(ended)?)),
-            error = guard.lost() => {
-                end(&mut child, group, supervision.grace).await?;
-                return Ok(Ended::Lost(error));
-            }
-            signal = signals.next_number() => pass_on(group, signal),
+        match signals.next_number().await {
+            signal if [Signal::TSTP, Signal::CONT].map(Signal::as_raw).contains(&signal) => {}
+            signal => return signal,
         }
     }
 }
 
-fn start(guard: &Guard, program: &[String]) -> Result<Child, Failure> {
-    let (name, arguments) = program.split_first().ok_or_else(|| Failure::usage("there is no program to run"))?;
-    let mut command = Command::new(name);
-    command.args(arguments).env("TIDELOCK_TOKEN", guard.token().to_string()).process_group(0);
+async fn run(guard: &Guard, supervision: &Supervision<'_>, signals: &mut Signals) -> Result<Ended, Failure> {
     // It was granted, but that may be long ago: this process may have been stopped meanwhile.
     guard.check().map_err(|error| failure(&error))?;
-    command.spawn().map_err(|error| {
-        let code = if error.kind() == std::io::ErrorKind::NotFound { NO_SUCH_PROGRAM } else { NOT_STARTED };
-        Failure::new(format!("{name} cannot be started: {error}")).code(code)
-    })
-}
-
-async fn end(child: &mut Child, group: Option<Pid>, grace: Duration) -> Result<(), Failure> {
-    send(group, Signal::TERM);
-    if tokio::time::timeout(grace, child.wait()).await.is_err() {
-        send(group, Signal::KILL);
-        waited(child.wait().await)?;
-    } else {
-        // Its children may not have listened.
-        send(group, Signal::KILL);
+    let mut program = Program::start(guard, supervision.program)?;
+    loop {
+        tokio::select! {
+            () = program.wait() => return program.finish().map(Ended::ByItself),
+            error = guard.lost() => {
+                program.end(supervision.grace).await;
+                program.finish()?;
+                return Ok(Ended::Lost(error));
+            }
+            signal = signals.next_number() => match Signal::from_named_raw(signal) {
+                Some(Signal::TSTP) => eprintln!("not stopped: what is held would be lost; Ctrl-C ends the program"),
+                // Fetched to the foreground, where the program may be waiting to be.
+                Some(Signal::CONT) => program.give_terminal(),
+                Some(signal) => program.pass_on(signal),
+                None => {}
+            },
+        }
     }
-    Ok(())
-}
-
-fn pass_on(group: Option<Pid>, signal: i32) {
-    if let Some(signal) = Signal::from_named_raw(signal) {
-        send(group, signal);
-    }
-}
-
-fn send(group: Option<Pid>, signal: Signal) {
-    if let Some(group) = group {
-        // An error means that nobody is left in it.
-        let _ = kill_process_group(group, signal);
-    }
-}
-
-fn waited(ended: std::io::Result<ExitStatus>) -> Result<ExitStatus, Failure> {
-    ended.map_err(|error| Failure::new(format!("cannot wait for the program: {error}")))
 }
