@@ -1,10 +1,13 @@
 //! Barriers: parties that meet.
 
+use std::time::Duration;
+
 use tidelock_native_api::v1::{self, Gate, Kind, answer::Answer, notice::Notice, request::Op};
 
 use crate::client::Client;
 use crate::error::{Error, Loss};
 use crate::handle::{Answered, Observation, Possession, SessionHandle};
+use crate::held::{may_be_lost, ttl_setting};
 
 /// What becomes of the others when one that they count on dies or gives up.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -44,6 +47,7 @@ struct Meeting {
     parties: u32,
     double: bool,
     on_death: OnDeath,
+    ttl: Option<Duration>,
 }
 
 /// A party that has entered and may have to wait.
@@ -58,11 +62,11 @@ struct Entered {
 impl Meeting {
     fn new(client: &Client, name: &str, parties: u32, double: bool) -> Meeting {
         let (client, name) = (client.clone(), name.to_owned());
-        Meeting { client, name, parties, double, on_death: OnDeath::default() }
+        Meeting { client, name, parties, double, on_death: OnDeath::default(), ttl: None }
     }
 
     async fn enter(&self) -> Result<Entered, Error> {
-        let session = self.client.session(None)?;
+        let session = self.client.session(self.ttl)?;
         // Before the request, so that nothing is missed.
         let observation = self.client.observe_now(Kind::Barrier, &self.name).await?;
         let (name, parties, double) = (self.name.clone(), self.parties, self.double);
@@ -109,7 +113,7 @@ impl Meeting {
                         Some(v1::describe_reply::Head::Barrier(head)) if is_same && head.gate() != wanted => {}
                         Some(v1::describe_reply::Head::Barrier(_)) if is_same => return Ok(wanted),
                         // It is over, and nobody knows any more how it ended.
-                        _ => return Err(Error::Unknown { waited: std::time::Duration::ZERO }),
+                        _ => return Err(Error::Unknown { waited: Duration::ZERO }),
                     }
                 }
             }
@@ -125,6 +129,9 @@ impl Meeting {
 pub struct Barrier {
     meeting: Meeting,
 }
+
+ttl_setting!(Barrier, meeting.ttl);
+ttl_setting!(DoubleBarrier, meeting.ttl);
 
 impl Barrier {
     /// What becomes of the others when a party dies or gives up. All parties must say the same.
@@ -183,6 +190,8 @@ pub struct Inside {
     possession: Possession,
     generation: u64,
 }
+
+may_be_lost!(Inside);
 
 impl Inside {
     /// Leaves, and waits until all have left.

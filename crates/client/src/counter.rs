@@ -65,6 +65,11 @@ impl Counter {
         change_of(&answered).map(|change| change.before + 1..=change.after)
     }
 
+    /// Removes it: the next who looks finds zero. What [`Counter::next_block`] gave may be given again then.
+    pub async fn forget(&self) -> Result<(), Error> {
+        self.client.forget(Kind::Counter, &self.name).await
+    }
+
     /// Sets it if it has the expected value; otherwise refused as [`Code::Mismatch`], with `actual` among the numbers.
     pub async fn compare_and_set(&self, expected: i64, value: i64) -> Result<(), Error> {
         let (name, fencing) = (self.name.clone(), self.fencing.clone());

@@ -1,15 +1,18 @@
 //! Hazard leases: keep an object from going while somebody looks at it.
 
+use std::time::Duration;
+
 use tidelock_native_api::v1::{self, Kind, answer::Answer, describe_reply::Head, notice::Notice, request::Op};
 
 use crate::client::Client;
 use crate::error::{Error, Loss};
 use crate::handle::Possession;
+use crate::held::{may_be_lost, ttl_setting};
 
 impl Client {
     /// An object that must not go while somebody looks at it.
     pub fn hazard(&self, name: &str) -> Hazard {
-        Hazard { client: self.clone(), name: name.to_owned() }
+        Hazard { client: self.clone(), name: name.to_owned(), ttl: None }
     }
 }
 
@@ -23,13 +26,16 @@ impl Client {
 pub struct Hazard {
     client: Client,
     name: String,
+    ttl: Option<Duration>,
 }
+
+ttl_setting!(Hazard, ttl);
 
 impl Hazard {
     /// Keeps the object from going; refused as [`crate::Code::Retiring`] if it is on its way out.
     pub async fn protect(&self) -> Result<Protection, Error> {
         let protect = Op::Protect(v1::Protect { name: self.name.clone() });
-        let answered = self.client.session(None)?.ask(protect).await?;
+        let answered = self.client.session(self.ttl)?.ask(protect).await?;
         match (answered.answer, answered.possession) {
             (Answer::Protected(protected), Some(possession)) => {
                 Ok(Protection { hazard: self.clone(), possession, epoch: protected.epoch })
@@ -43,7 +49,7 @@ impl Hazard {
     pub async fn retire(&self) -> Result<u64, Error> {
         let mut observation = self.client.observe_now(Kind::Hazard, &self.name).await?;
         let retire = Op::Retire(v1::Retire { name: self.name.clone() });
-        let Answer::Retired(retired) = self.client.session(None)?.ask(retire).await?.answer else {
+        let Answer::Retired(retired) = self.client.session(self.ttl)?.ask(retire).await?.answer else {
             return Err(Error::protocol("no retirement in answer to one"));
         };
         let v1::Retired { epoch, mut clear } = retired;
@@ -83,16 +89,13 @@ pub struct Protection {
     epoch: u64,
 }
 
+may_be_lost!(Protection);
+
 impl Protection {
     /// The object's epoch when it was protected.
     #[must_use]
     pub fn epoch(&self) -> u64 {
         self.epoch
-    }
-
-    /// Whether the object may be relied on to be there still, by this machine's clock; see [`crate::Guard::check`].
-    pub fn check(&self) -> Result<(), Error> {
-        self.possession.session().check()
     }
 
     /// Asks the cluster whether the object stayed all the while. What was read before is good only if it did.

@@ -1,16 +1,19 @@
 //! Latches: a count that opens a gate at zero.
 
+use std::time::Duration;
+
 use tidelock_native_api::v1::{self, Gate, Kind, answer::Answer, describe_reply::Head, notice::Notice, request::Op};
 
 use crate::barrier::OnDeath;
 use crate::client::Client;
 use crate::error::{Code, Error, Loss, Refusal};
 use crate::handle::{Answered, Possession};
+use crate::held::{may_be_lost, ttl_setting};
 
 impl Client {
     /// A latch.
     pub fn latch(&self, name: &str) -> Latch {
-        Latch { client: self.clone(), name: name.to_owned() }
+        Latch { client: self.clone(), name: name.to_owned(), ttl: None }
     }
 }
 
@@ -21,20 +24,23 @@ impl Client {
 pub struct Latch {
     client: Client,
     name: String,
+    ttl: Option<Duration>,
 }
+
+ttl_setting!(Latch, ttl);
 
 impl Latch {
     /// Makes it, or sets it again once it is open or broken. What to do when one dies who promised to count down is said
     /// here.
     pub async fn set(&self, count: u64, on_death: OnDeath) -> Result<(), Error> {
         let set = v1::SetLatch { name: self.name.clone(), count, on_death: on_death.to_wire() };
-        self.client.session(None)?.ask(Op::SetLatch(set)).await.map(drop)
+        self.client.session(self.ttl)?.ask(Op::SetLatch(set)).await.map(drop)
     }
 
     /// Promises to count down once. Who dies before it did breaks the latch, or counts down by that, as it was set.
     pub async fn pledge(&self) -> Result<Pledge, Error> {
         let pledge = Op::Pledge(v1::Pledge { name: self.name.clone() });
-        let possession = self.client.session(None)?.ask(pledge).await?.possession;
+        let possession = self.client.session(self.ttl)?.ask(pledge).await?.possession;
         let possession = possession.ok_or_else(|| Error::protocol("no promise in answer to one"))?;
         Ok(Pledge { latch: self.clone(), possession })
     }
@@ -42,7 +48,12 @@ impl Latch {
     /// Counts down, without a promise before. Tells how much is left.
     pub async fn count_down(&self, by: u64) -> Result<u64, Error> {
         let count_down = v1::CountDown { name: self.name.clone(), by, pledge: 0 };
-        left_of(&self.client.session(None)?.ask(Op::CountDown(count_down)).await?)
+        left_of(&self.client.session(self.ttl)?.ask(Op::CountDown(count_down)).await?)
+    }
+
+    /// Removes it; refused as [`Code::InUse`] while somebody has promised to count down. Who waits for it waits on.
+    pub async fn forget(&self) -> Result<(), Error> {
+        self.client.forget(Kind::Latch, &self.name).await
     }
 
     /// Waits until it is open.
@@ -87,6 +98,8 @@ pub struct Pledge {
     latch: Latch,
     possession: Possession,
 }
+
+may_be_lost!(Pledge);
 
 impl Pledge {
     /// Keeps the promise. Tells how much is left.

@@ -45,6 +45,7 @@ mod error;
 mod guard;
 mod handle;
 mod hazard;
+mod held;
 mod inbox;
 pub mod inspect;
 mod latch;

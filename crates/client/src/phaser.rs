@@ -1,18 +1,21 @@
 //! Phasers: parties that come and go, and end each phase together.
 
+use std::time::Duration;
+
 use tidelock_native_api::v1::{self, Kind, answer::Answer, describe_reply::Head, notice::Notice, request::Op};
 
 use crate::barrier::OnDeath;
 use crate::client::Client;
 use crate::error::{Error, Loss};
 use crate::handle::{Observation, Possession};
+use crate::held::{may_be_lost, ttl_setting};
 use crate::latch::not_found;
 
 impl Client {
     /// A phaser, made when the first party registers.
     pub fn phaser(&self, name: &str) -> Phaser {
         let (client, name) = (self.clone(), name.to_owned());
-        Phaser { client, name, parent: String::new(), on_death: OnDeath::default() }
+        Phaser { client, name, parent: String::new(), on_death: OnDeath::default(), ttl: None }
     }
 }
 
@@ -26,7 +29,10 @@ pub struct Phaser {
     name: String,
     parent: String,
     on_death: OnDeath,
+    ttl: Option<Duration>,
 }
+
+ttl_setting!(Phaser, ttl);
 
 impl Phaser {
     /// Makes it part of another phaser, which must exist: the parent's phase ends when all of its children's parties
@@ -46,7 +52,7 @@ impl Phaser {
     pub async fn register(&self, parties: u32) -> Result<Party, Error> {
         let (name, parent) = (self.name.clone(), self.parent.clone());
         let register = v1::Register { name, parties, parent, on_death: self.on_death.to_wire() };
-        let answered = self.client.session(None)?.ask(Op::Register(register)).await?;
+        let answered = self.client.session(self.ttl)?.ask(Op::Register(register)).await?;
         let (Answer::Registered(registered), Some(possession)) = (answered.answer, answered.possession) else {
             return Err(Error::protocol("no parties in answer to a registration"));
         };
@@ -56,6 +62,11 @@ impl Phaser {
     /// The phase it is in now.
     pub async fn phase(&self) -> Result<u64, Error> {
         PhaseWatch::begin(self).await.map(|watch| watch.phase)
+    }
+
+    /// Removes it; refused as [`crate::Code::InUse`] while it has parties, or is the parent of some.
+    pub async fn forget(&self) -> Result<(), Error> {
+        self.client.forget(Kind::Phaser, &self.name).await
     }
 
     /// Waits until `phase` is over, without taking part. Tells the phase that it is then.
@@ -115,6 +126,8 @@ pub struct Party {
     phase: u64,
     watch: Option<PhaseWatch>,
 }
+
+may_be_lost!(Party);
 
 impl Party {
     /// The phase that these parties take part in, as far as was told.

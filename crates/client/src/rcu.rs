@@ -1,17 +1,21 @@
 //! Read, copy, update: publish versions, and know when nobody reads the old ones any more.
 
+use std::time::Duration;
+
 use bytes::Bytes;
 use tidelock_native_api::v1::{self, Kind, answer::Answer, describe_reply::Head, notice::Notice, request::Op};
 
 use crate::client::Client;
 use crate::error::{Error, Loss};
+use crate::guard::Token;
 use crate::handle::Possession;
+use crate::held::{may_be_lost, ttl_setting};
 use crate::latch::not_found;
 
 impl Client {
     /// Versions of something.
     pub fn rcu(&self, name: &str) -> Rcu {
-        Rcu { client: self.clone(), name: name.to_owned() }
+        Rcu { client: self.clone(), name: name.to_owned(), fencing: None, ttl: None }
     }
 }
 
@@ -22,13 +26,23 @@ impl Client {
 pub struct Rcu {
     client: Client,
     name: String,
+    fencing: Option<v1::Fencing>,
+    ttl: Option<Duration>,
 }
 
+ttl_setting!(Rcu, ttl);
+
 impl Rcu {
+    /// Publishes only if `fence` lets `token` through: who lost its lock replaces nothing any more.
+    pub fn fenced(mut self, fence: &str, token: Token) -> Rcu {
+        self.fencing = Some(v1::Fencing { fence: fence.to_owned(), token: token.get() });
+        self
+    }
+
     /// Publishes the next version: some bytes, at most 4,096, mostly a reference. Tells its number.
     pub async fn publish(&self, data: impl Into<Bytes>) -> Result<u64, Error> {
-        let publish = v1::Publish { name: self.name.clone(), data: data.into(), fencing: None };
-        match self.client.session(None)?.ask(Op::Publish(publish)).await?.answer {
+        let publish = v1::Publish { name: self.name.clone(), data: data.into(), fencing: self.fencing.clone() };
+        match self.client.session(self.ttl)?.ask(Op::Publish(publish)).await?.answer {
             Answer::Version(version) => Ok(version.version),
             _ => Err(Error::protocol("no version in answer to a publication")),
         }
@@ -37,7 +51,7 @@ impl Rcu {
     /// Begins to read. As long as the reader is there, its version and later ones stay.
     pub async fn read(&self) -> Result<RcuReader, Error> {
         let start = Op::StartReading(v1::StartReading { name: self.name.clone() });
-        let answered = self.client.session(None)?.ask(start).await?;
+        let answered = self.client.session(self.ttl)?.ask(start).await?;
         let possession = answered.possession.ok_or_else(|| Error::protocol("no reader in answer to one"))?;
         let (version, data) = self.current().await?;
         Ok(RcuReader { rcu: self.clone(), possession, version, data })
@@ -59,6 +73,12 @@ impl Rcu {
                 }
             }
         }
+    }
+
+    /// Removes it with all its versions; refused as [`crate::Code::InUse`] while somebody reads. Published again, it has
+    /// a version that it never had before.
+    pub async fn forget(&self) -> Result<(), Error> {
+        self.client.forget(Kind::Rcu, &self.name).await
     }
 
     async fn head(&self) -> Result<v1::RcuHead, Error> {
@@ -83,6 +103,8 @@ pub struct RcuReader {
     data: Bytes,
 }
 
+may_be_lost!(RcuReader);
+
 impl RcuReader {
     /// The version that is read.
     #[must_use]
@@ -94,11 +116,6 @@ impl RcuReader {
     #[must_use]
     pub fn data(&self) -> &Bytes {
         &self.data
-    }
-
-    /// Whether what is read may be relied on to be there still, at this very moment; see [`crate::Guard::check`].
-    pub fn check(&self) -> Result<(), Error> {
-        self.possession.session().check()
     }
 
     /// Goes on with the newest version, and lets older ones go.

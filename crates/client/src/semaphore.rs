@@ -49,6 +49,12 @@ impl Semaphore {
         self.clone().wait(Duration::ZERO).acquire(permits).await
     }
 
+    /// Removes it, so that it can be made with another number; refused as [`crate::Code::InUse`] while somebody has a
+    /// permit or waits for one.
+    pub async fn forget(&self) -> Result<(), Error> {
+        self.queue.client.forget(Kind::Semaphore, &self.queue.name).await
+    }
+
     /// Changes how many permits there are. Those that are out stay out.
     pub async fn resize(&self, permits: u32) -> Result<(), Error> {
         let session = self.queue.client.session(self.queue.ttl)?;

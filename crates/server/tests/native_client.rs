@@ -92,14 +92,22 @@ async fn each_example_of_the_documentation_runs() {
 /// Asks for something in one of many ways, and holds it for a moment if it comes to that.
 async fn use_something(client: &Client, which: u32) {
     let held = Duration::from_millis(1);
-    match which % 8 {
+    match which % 11 {
         0 => drop(client.lock("l").acquire().await),
         1 => drop(client.rw_lock("l").read().await),
-        2 => drop(client.semaphore("s", 2).acquire(1 + which / 8 % 2).await),
+        2 => drop(client.semaphore("s", 2).acquire(1 + which / 11 % 2).await),
         3 => drop(client.election("e").campaign().await),
         4 => drop(client.barrier("b", 3).enter().await),
         5 => drop(client.phaser("p").register(2).await),
         6 => drop(client.hazard("h").protect().await),
+        7 => drop(client.rcu("r").read().await),
+        8 => drop(client.latch("c").pledge().await),
+        9 => {
+            if let Ok(inside) = client.double_barrier("d", 2).enter().await {
+                tokio::time::sleep(held).await;
+                let _ = inside.leave().await;
+            }
+        }
         _ => {
             let guard = client.lock("l").wait(Duration::from_millis(2)).acquire().await;
             tokio::time::sleep(held).await;
@@ -129,6 +137,8 @@ async fn futures_dropped_at_any_point_leave_nothing_behind() {
     let (_cluster, ports) = Cluster::start_native(1);
     let client = client(&ports).await;
     let watcher = with_ttl(&ports, Duration::from_secs(60)).await;
+    watcher.rcu("r").publish("something to read").await.unwrap();
+    watcher.latch("c").set(1_000_000, OnDeath::Shrink).await.unwrap();
     for round in 0..6_u32 {
         // Every other time somebody holds what they all want, so that giving up is not the same as being granted.
         let others = match round % 2 {
@@ -276,6 +286,67 @@ async fn parties_of_a_tree_of_phasers_end_a_phase_together() {
     drop(right);
     assert_eq!(root.arrive().await.unwrap(), phase + 1);
     assert_eq!(within("the phase", left.arrive_and_await()).await.unwrap(), phase + 2);
+}
+
+/// K6: not only who holds a lock must know that it is cut off. Who has promised, arrived, reads or protects works on
+/// something that others stop counting on, after the time that was said for it and no other.
+#[tokio::test]
+async fn everything_that_is_held_knows_in_time_that_it_is_lost() {
+    let (cluster, ports) = Cluster::start_native(1);
+    let client = with_ttl(&ports, Duration::from_secs(600)).await;
+    let ttl = Duration::from_secs(2);
+    client.rcu("r").publish("data").await.unwrap();
+    client.latch("c").set(2, OnDeath::Break).await.unwrap();
+    let kept = client.lock("l").acquire().await.unwrap();
+    let party = client.phaser("p").ttl(ttl).register(1).await.unwrap();
+    let inside = client.double_barrier("d", 1).ttl(ttl).enter().await.unwrap();
+    let pledge = client.latch("c").ttl(ttl).pledge().await.unwrap();
+    let reader = client.rcu("r").ttl(ttl).read().await.unwrap();
+    let protection = client.hazard("h").ttl(ttl).protect().await.unwrap();
+    let check = || [party.check(), inside.check(), pledge.check(), reader.check(), protection.check()];
+    assert_eq!(check(), [const { Ok(()) }; 5]);
+    cluster.nodes[0].pause();
+    let lost = within("the losses", async {
+        tokio::join!(party.lost(), inside.lost(), pledge.lost(), reader.lost(), protection.lost())
+    });
+    let expired = || Error::Lost(Loss::Expired);
+    assert_eq!(lost.await, (expired(), expired(), expired(), expired(), expired()));
+    assert!(check().iter().all(Result::is_err));
+    kept.check().expect("the others have a time of their own");
+    cluster.nodes[0].resume();
+}
+
+/// U1: a writer that lost its lock must not replace what the next one has published, nor anybody remove what is read.
+#[tokio::test]
+async fn an_old_token_publishes_nothing_and_what_is_read_is_not_forgotten() {
+    let (_cluster, ports) = Cluster::start_native(1);
+    let client = client(&ports).await;
+    let old = client.lock("l").acquire().await.unwrap();
+    let (late, rcu) = (client.rcu("r").fenced("f", old.token()), client.rcu("r"));
+    let first = late.publish("one").await.unwrap();
+    old.release().await.unwrap();
+    let new = client.lock("l").acquire().await.unwrap();
+    let second = rcu.clone().fenced("f", new.token()).publish("two").await.unwrap();
+    assert!(second > first);
+    assert!(late.publish("too late").await.unwrap_err().is_lost());
+    let reader = rcu.read().await.unwrap();
+    assert_eq!((reader.version(), &reader.data()[..]), (second, &b"two"[..]));
+    assert_eq!(rcu.forget().await.unwrap_err().code(), Some(Code::InUse));
+    reader.finish().await.unwrap();
+    rcu.forget().await.unwrap();
+    assert_eq!(rcu.forget().await.unwrap_err().code(), Some(Code::NotFound));
+    assert!(rcu.publish("three").await.unwrap() > second, "a version never comes again");
+    // The others that are kept while nobody uses them.
+    client.counter("n").add(1).await.unwrap();
+    client.counter("n").forget().await.unwrap();
+    assert_eq!(client.counter("n").get().await.unwrap(), 0);
+    client.latch("c").set(1, OnDeath::Shrink).await.unwrap();
+    client.latch("c").forget().await.unwrap();
+    drop(client.semaphore("s", 2).acquire(1).await.unwrap());
+    until("the semaphore to be free", async || client.semaphore("s", 2).forget().await.ok()).await;
+    drop(client.phaser("p").register(1).await.unwrap());
+    until("the phaser to be free", async || client.phaser("p").forget().await.ok()).await;
+    new.release().await.unwrap();
 }
 
 /// L12, K6: a holder that cannot renew must know before anybody else has the lock.
