@@ -89,6 +89,8 @@ pub enum Code {
     Differs,
     /// The counter has another value.
     Mismatch,
+    /// A key is not as a condition of a write says.
+    KeyChanged,
     /// These parties have arrived in this phase already.
     AlreadyArrived,
     /// The object is being retired.
@@ -175,6 +177,7 @@ pub(crate) fn of_wire(error: &v1::Error) -> Option<Error> {
         ("IN_USE", _) => Code::InUse,
         ("DIFFERS", _) => Code::Differs,
         ("MISMATCH", _) => Code::Mismatch,
+        ("KEY_CHANGED", _) => Code::KeyChanged,
         ("ALREADY_ARRIVED", _) => Code::AlreadyArrived,
         ("RETIRING", _) => Code::Retiring,
         ("LATCH_OPEN", _) => Code::LatchOpen,

@@ -72,6 +72,10 @@ impl Guard {
         &self.name
     }
 
+    pub(crate) fn kind(&self) -> Kind {
+        self.kind
+    }
+
     /// Whether it may still be relied on, at this very moment. Asks nobody, so it is cheap enough before every write.
     ///
     /// Fails from 0.8 times the time to live after the **sending** of the last renewal that the cluster acknowledged,

@@ -58,6 +58,7 @@ mod rcu;
 mod semaphore;
 mod session;
 mod task;
+mod write;
 
 pub use barrier::{Barrier, DoubleBarrier, Inside, OnDeath};
 pub use client::Client;
@@ -72,3 +73,4 @@ pub use options::Options;
 pub use phaser::{Party, Phaser};
 pub use rcu::{Rcu, RcuReader};
 pub use semaphore::Semaphore;
+pub use write::Write;

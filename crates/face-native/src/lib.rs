@@ -32,6 +32,7 @@ mod told;
 mod translate;
 mod unary;
 mod work;
+mod write;
 
 #[cfg(test)]
 mod test_double;

@@ -111,6 +111,7 @@ impl From<NativeError> for Problem {
             E::InUse => (Family::Refused, "IN_USE"),
             E::Differs { .. } => (Family::Refused, "DIFFERS"),
             E::Mismatch { .. } => (Family::Refused, "MISMATCH"),
+            E::KeyChanged { .. } => (Family::Refused, "KEY_CHANGED"),
             E::AlreadyArrived { .. } => (Family::Refused, "ALREADY_ARRIVED"),
             E::Retiring { .. } => (Family::Refused, "RETIRING"),
             E::LatchOpen => (Family::Refused, "LATCH_OPEN"),
@@ -125,6 +126,7 @@ impl From<NativeError> for Problem {
             E::WrongKind => (Family::Wrong, "WRONG_KIND"),
             E::BadWeight { .. } => (Family::Wrong, "BAD_WEIGHT"),
             E::BadCount => (Family::Wrong, "BAD_COUNT"),
+            E::BadWrite => (Family::Wrong, "BAD_WRITE"),
             E::BadVersion { .. } => (Family::Wrong, "BAD_VERSION"),
             E::ForgedToken { .. } => (Family::Wrong, "FORGED_TOKEN"),
             E::NestedTooDeep => (Family::Wrong, "NESTED_TOO_DEEP"),
@@ -152,6 +154,9 @@ fn numbers(error: NativeError) -> Vec<(&'static str, i64)> {
         E::BadWeight { permits } => vec![("permits", bounded(permits))],
         E::AlreadyArrived { phase } => vec![("phase", bounded(phase))],
         E::Mismatch { actual } => vec![("actual", actual)],
+        E::KeyChanged { condition, modified } => {
+            vec![("condition", condition.into()), ("modified", bounded(modified))]
+        }
         E::BadVersion { least, most } => vec![("least", bounded(least)), ("most", bounded(most))],
         E::Retiring { epoch } => vec![("epoch", bounded(epoch))],
         _ => Vec::new(),

@@ -9,6 +9,7 @@ use tidelock_native_api::v1;
 use tidelock_native_api::v1::request::Op;
 
 use crate::problem::Problem;
+use crate::write::guarded_write;
 
 /// What a session asks for.
 pub(crate) fn request(request: v1::Request) -> Result<NativeRequest, Problem> {
@@ -89,6 +90,7 @@ fn meeting(op: Op) -> Result<NativeOp, Problem> {
         Op::Protect(v1::Protect { name }) => NativeOp::Protect { name: self::name(&name)? },
         Op::Retire(v1::Retire { name }) => NativeOp::Retire { name: self::name(&name)? },
         Op::Forget(v1::Forget { kind, name }) => NativeOp::Forget { kind: self::kind(kind)?, name: self::name(&name)? },
+        Op::Write(write) => NativeOp::Write(guarded_write(write)?),
         _ => return Err(Problem::mismatch()),
     })
 }

@@ -44,9 +44,9 @@ pub use key::{Key, KeyRange, Space};
 pub use log::{HardState, LogEntry};
 pub use member::{Member, MemberChange, MemberRole, Members, ZookeeperServer};
 pub use native::{
-    Data, Fencing, Holding, Kind, MemberFound, Mode, Name, NameFound, NativeAnswer, NativeCommand, NativeError,
-    NativeFound, NativeNotice, NativeOp, NativeQuery, NativeRequest, NativeSession, ObjectFound, OnDeath, Wait,
-    keys as native_keys, records as native_records,
+    Data, Fencing, GuardedWrite, Holding, KeyChange, KeyCondition, Kind, MemberFound, Mode, Name, NameFound,
+    NativeAnswer, NativeCommand, NativeError, NativeFound, NativeNotice, NativeOp, NativeQuery, NativeRequest,
+    NativeSession, ObjectFound, OnDeath, TokenGuard, Wait, keys as native_keys, records as native_records,
 };
 pub use outcome::{Answer, OpAnswer, Outcome, RangeAnswer, Refusal};
 pub use proposal::{Batch, Origin, Proposal, RequestId};

@@ -84,5 +84,11 @@ pub const NATIVE_PERMITS_MAX: u32 = 1_000_000;
 pub const NATIVE_PARTIES_MAX: u32 = 65_536;
 /// Deepest nesting of phasers.
 pub const NATIVE_PHASER_DEPTH_MAX: usize = 8;
+/// Most tokens that one write of keys shows.
+pub const NATIVE_WRITE_GUARDS_MAX: usize = 16;
+/// Most keys that one write changes, and most that it has conditions on: as many as a transaction of etcd's.
+pub const NATIVE_WRITE_KEYS_MAX: usize = 128;
+/// Most bytes of keys and values in one write: it fits into one message of a client.
+pub const NATIVE_WRITE_BYTES_MAX: usize = 48 * 1024;
 /// Most items told at a time.
 pub const NATIVE_LIST_MAX: u32 = 1000;

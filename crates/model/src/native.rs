@@ -13,10 +13,12 @@ mod notice;
 mod query;
 pub mod records;
 mod wire;
+mod write;
 
 pub use answer::{NativeAnswer, NativeError};
 pub use notice::NativeNotice;
 pub use query::{Holding, MemberFound, NameFound, NativeFound, NativeQuery, NativeSession, ObjectFound};
+pub use write::{GuardedWrite, KeyChange, KeyCondition, TokenGuard};
 
 use std::fmt;
 
@@ -403,6 +405,8 @@ pub enum NativeOp {
         /// Which.
         name: Name,
     },
+    /// Change keys, if every token is good.
+    Write(GuardedWrite),
 }
 
 impl NativeOp {
@@ -432,6 +436,7 @@ impl NativeOp {
                 (Kind::Rcu, name)
             }
             NativeOp::Protect { name } | NativeOp::Retire { name } => (Kind::Hazard, name),
+            NativeOp::Write(write) => write.subject(),
         }
     }
 
@@ -474,6 +479,9 @@ impl NativeCommand {
             NativeCommand::Close { session } => needs.push(Need::Session(*session)),
             NativeCommand::Request(request) => {
                 needs.push(Need::Session(request.session));
+                if let NativeOp::Write(write) = &request.op {
+                    return write.needs(needs);
+                }
                 needs.push(Need::WriteName(request.op.subject().1.as_str()));
                 needs.extend(request.op.also_about().map(|name| Need::WriteName(name.as_str())));
             }

@@ -33,6 +33,8 @@ mod rcu_example;
 mod rw_lock_example;
 #[path = "../../client/src/doc/semaphore.rs"]
 mod semaphore_example;
+#[path = "../../client/src/doc/write.rs"]
+mod write_example;
 
 use std::future::Future;
 use std::pin::pin;
@@ -84,6 +86,7 @@ async fn each_example_of_the_documentation_runs() {
     within("phaser", phaser_example::two_rounds(&client)).await.unwrap();
     within("counter", counter_example::count(&client)).await.unwrap();
     within("fence", fence_example::keep_the_old_one_out(&client)).await.unwrap();
+    within("write", write_example::only_the_holder_writes(&client)).await.unwrap();
     within("rcu", rcu_example::replace(&client)).await.unwrap();
     within("hazard", hazard_example::look_then_remove(&client)).await.unwrap();
     until_nothing_is_held(&client).await;

@@ -112,6 +112,7 @@ async fn the_rust_of_the_guides_runs() {
     within("only_the_holder_counts", counters::only_the_holder_counts(&client)).await.unwrap();
     within("replace", rcu_and_hazard::replace(&client)).await.unwrap();
     within("look_then_remove", rcu_and_hazard::look_then_remove(&client)).await.unwrap();
+    within("only_the_holder_writes", fencing::only_the_holder_writes(&client)).await.unwrap();
     within("the_old_one_is_kept_out", fencing::the_old_one_is_kept_out(&client)).await.unwrap();
     // Long enough that a busy machine is not taken for a lost lock.
     let ttl = Duration::from_secs(4);

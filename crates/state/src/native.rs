@@ -36,6 +36,9 @@ mod sessions;
 mod settle;
 #[cfg(test)]
 mod testing;
+mod write;
+#[cfg(test)]
+mod write_rules;
 
 use bytes::Bytes;
 use tidelock_model::limits::{NATIVE_HOLDINGS_MAX, NATIVE_PARTIES_MAX};
@@ -59,6 +62,9 @@ impl State {
             NativeCommand::Close { session } => self.close_native(session, effects),
             NativeCommand::Request(NativeRequest { session, number, acknowledged, op }) => {
                 self.sessions.check(RequestNumber { session, number, acknowledged })?;
+                if let NativeOp::Write(write) = op {
+                    return self.write_guarded(session, write, effects);
+                }
                 Ok(Answer::Native(self.carry_out_native(session, op, effects)?))
             }
         }
@@ -96,8 +102,8 @@ impl State {
             NativeOp::Resign { name, token, successor } => self.resign(at, session, &name, token, successor),
             NativeOp::Downgrade { name, token } => self.downgrade(at, session, &name, token),
             NativeOp::Proclaim { name, token, data } => self.proclaim(at, session, &name, token, data),
-            // Changes no key: carried out apart.
-            NativeOp::Renew { .. } => Err(NativeError::WrongKind),
+            // Carried out apart: the one changes no key, the other keys of clients.
+            NativeOp::Renew { .. } | NativeOp::Write(_) => Err(NativeError::WrongKind),
             NativeOp::Resize { name, permits } => self.resize(at, &name, permits),
             NativeOp::Enter { name, parties, double, on_death } => {
                 self.enter_barrier(at, session, &name, parties, double, on_death)

@@ -62,6 +62,6 @@ pub(crate) fn outlasts_session(op: &Op) -> bool {
         Op::Proclaim(_) | Op::Renew(_) | Op::Enter(_) | Op::Leave(_) | Op::Pledge(_) | Op::Register(_) => false,
         Op::StartReading(_) | Op::Report(_) | Op::Protect(_) => false,
         Op::Resize(_) | Op::SetLatch(_) | Op::CountDown(_) | Op::Arrive(_) | Op::Add(_) | Op::CompareAndSet(_) => true,
-        Op::Admit(_) | Op::Publish(_) | Op::Retire(_) | Op::Forget(_) => true,
+        Op::Admit(_) | Op::Write(_) | Op::Publish(_) | Op::Retire(_) | Op::Forget(_) => true,
     }
 }

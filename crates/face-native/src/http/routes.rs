@@ -64,6 +64,7 @@ const OPS: &[Op] = &[
     ("/counter/compare-and-set", "compareAndSet", &[]),
     ("/counter/forget", "forget", &[("kind", "COUNTER")]),
     ("/fence/admit", "admit", &[]),
+    ("/keys/write", "write", &[]),
     ("/rcu/publish", "publish", &[]),
     ("/rcu/start-reading", "startReading", &[]),
     ("/rcu/report", "report", &[]),

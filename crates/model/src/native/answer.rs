@@ -3,7 +3,8 @@
 use crate::LeaseId;
 use crate::limits::{
     NATIVE_DATA_BYTES_MAX, NATIVE_HOLDINGS_MAX, NATIVE_NAME_BYTES_MAX, NATIVE_PARTIES_MAX, NATIVE_PERMITS_MAX,
-    NATIVE_PHASER_DEPTH_MAX, NATIVE_TTL_MS_MAX, NATIVE_TTL_MS_MIN, NATIVE_UNACKNOWLEDGED_MAX,
+    NATIVE_PHASER_DEPTH_MAX, NATIVE_TTL_MS_MAX, NATIVE_TTL_MS_MIN, NATIVE_UNACKNOWLEDGED_MAX, NATIVE_WRITE_BYTES_MAX,
+    NATIVE_WRITE_GUARDS_MAX, NATIVE_WRITE_KEYS_MAX,
 };
 
 /// What a request that was carried out answers.
@@ -240,6 +241,21 @@ pub enum NativeError {
     /// Promises come too late.
     #[error("the latch is open already")]
     LatchOpen,
+    /// A write that is too large, shows no token, or names a key twice or none.
+    #[error(
+        "a write shows 1 to {NATIVE_WRITE_GUARDS_MAX} tokens of locks, elections, semaphores or fences, changes 1 to \
+         {NATIVE_WRITE_KEYS_MAX} keys, each once, under at most {NATIVE_WRITE_KEYS_MAX} conditions, and has at most \
+         {NATIVE_WRITE_BYTES_MAX} bytes of keys and values; no key is empty"
+    )]
+    BadWrite,
+    /// A key is not as a condition of a write says.
+    #[error("condition {condition} does not hold: the key was last changed at revision {modified}; 0: there is none")]
+    KeyChanged {
+        /// Which condition, from zero on.
+        condition: u32,
+        /// When the key was changed; zero: there is none.
+        modified: u64,
+    },
     /// The object is on its way out.
     #[error("the object is being retired, as epoch {epoch}")]
     Retiring {

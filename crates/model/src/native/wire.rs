@@ -196,6 +196,7 @@ wire_enum! { NativeOp, "native operation":
     23 => Protect { name },
     24 => Retire { name },
     25 => Forget { kind, name },
+    26 => Write(write),
 }
 
 wire_enum! { NativeAnswer, "native answer":
@@ -247,6 +248,8 @@ wire_enum! { NativeError, "native error":
     29 => Retiring { epoch },
     30 => NoSuccessor,
     31 => LatchOpen,
+    32 => BadWrite,
+    33 => KeyChanged { condition, modified },
 }
 
 wire_enum! { Stored, "native record":

@@ -1,5 +1,6 @@
 use super::*;
 use crate::native::records::Place;
+use crate::native::{GuardedWrite, KeyChange, KeyCondition, TokenGuard};
 use crate::{Answer, Command, LogIndex, Outcome, Refusal, Revision};
 use bytes::Bytes;
 use proptest::prelude::*;
@@ -26,10 +27,18 @@ fn fencing() -> impl Strategy<Value = Fencing> {
     (name(), any::<u64>()).prop_map(|(fence, token)| Fencing { fence, token })
 }
 
+fn write(name: Name, number: u64, data: Data, flag: bool) -> GuardedWrite {
+    let kind = if flag { Kind::Fence } else { Kind::Lock };
+    let key = |name: &Name| crate::Key::new(crate::Space::User, name.as_str().as_bytes());
+    let changes = vec![KeyChange { key: key(&name), value: flag.then(|| data.as_bytes().clone()) }];
+    let conditions = vec![KeyCondition { key: key(&name), modified: number }];
+    GuardedWrite::new(vec![TokenGuard { kind, name, token: number }], conditions, changes).unwrap()
+}
+
 fn op() -> impl Strategy<Value = NativeOp> {
     let numbers = (any::<u64>(), any::<u64>(), any::<u32>(), any::<i64>(), any::<i64>());
     let parts = (name(), data(), kind(), mode(), wait(), on_death(), any::<bool>());
-    (0..25usize, numbers, parts, proptest::option::of(fencing())).prop_map(|(which, numbers, parts, fencing)| {
+    (0..26usize, numbers, parts, proptest::option::of(fencing())).prop_map(|(which, numbers, parts, fencing)| {
         let (a, b, small, i, j) = numbers;
         let (name, data, kind, mode, wait, on_death, flag) = parts;
         match which {
@@ -57,6 +66,7 @@ fn op() -> impl Strategy<Value = NativeOp> {
             21 => NativeOp::Report { name, reader: a, version: b },
             22 => NativeOp::Protect { name },
             23 => NativeOp::Retire { name },
+            24 => NativeOp::Write(write(name, a, data, flag)),
             _ => NativeOp::Forget { kind, name },
         }
     })
@@ -150,6 +160,8 @@ fn answers_and_errors_survive_the_round_trip() {
         E::Retiring { epoch: 15 },
         E::NoSuccessor,
         E::LatchOpen,
+        E::BadWrite,
+        E::KeyChanged { condition: 1, modified: 16 },
     ];
     let answers = answers.into_iter().map(|answer| Ok(Answer::Native(answer)));
     for result in answers.chain(errors.into_iter().map(|error| Err(Refusal::Native(error)))) {

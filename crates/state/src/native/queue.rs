@@ -142,7 +142,7 @@ impl State {
     }
 
     /// What this session holds under a token.
-    fn held(&self, session: LeaseId, kind: Kind, name: &Name, token: u64) -> Result<Queued, NativeError> {
+    pub(super) fn held(&self, session: LeaseId, kind: Kind, name: &Name, token: u64) -> Result<Queued, NativeError> {
         if !kind.is_queue() {
             return Err(NativeError::WrongKind);
         }
