@@ -132,6 +132,7 @@ impl From<NativeError> for Problem {
             E::NestedTooDeep => (Family::Wrong, "NESTED_TOO_DEEP"),
             E::Overflow => (Family::Wrong, "OVERFLOW"),
             E::RequestForgotten { .. } => (Family::Wrong, "REQUEST_FORGOTTEN"),
+            E::NumberReused => (Family::Wrong, "NUMBER_REUSED"),
             E::NotFound => (Family::Absent, "NOT_FOUND"),
         };
         Problem { family, code, message: error.to_string(), numbers: numbers(error), header: None }

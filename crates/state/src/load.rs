@@ -246,7 +246,7 @@ mod tests {
         let pages = pages(&machine.state, &head, usize::MAX);
         assert_eq!(pages, [[2, 0x10, b'k', 2, 0, 1, 2, 0, 1, b'v']]);
         let digest = machine.state.digest().to_le_bytes();
-        let mut expected = vec![4, 1, 2, 0, 10];
+        let mut expected = vec![5, 1, 2, 0, 10];
         expected.extend_from_slice(&digest);
         // One key; no members, none removed; no leases; one origin: node, boot, no other boot, highest,
         // last heard, and 2048 bytes of window with number 1 in it; no remembered requests.
@@ -262,8 +262,9 @@ mod tests {
         // No native sessions: what version 4 added.
         let without_sessions = expected.len();
         expected.push(0);
+        let whole = expected.len();
         assert_eq!(head.bytes, expected);
-        for (version, length) in [(3, without_sessions), (2, without_auth), (1, without_auth - 1)] {
+        for (version, length) in [(4, whole), (3, without_sessions), (2, without_auth), (1, without_auth - 1)] {
             expected.truncate(length);
             expected[0] = version;
             let mut older: SnapshotHead = head.clone();

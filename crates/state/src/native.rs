@@ -61,7 +61,7 @@ impl State {
             NativeCommand::Open { ttl_ms, owner } => self.open_native(ttl_ms, owner, effects),
             NativeCommand::Close { session } => self.close_native(session, effects),
             NativeCommand::Request(NativeRequest { session, number, acknowledged, op }) => {
-                self.sessions.check(RequestNumber { session, number, acknowledged })?;
+                self.sessions.check(session, number, acknowledged)?;
                 if let NativeOp::Write(write) = op {
                     return self.write_guarded(session, write, effects);
                 }

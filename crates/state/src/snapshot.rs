@@ -6,9 +6,9 @@
 //! [`SnapshotHead::keep_from`]. `load` puts both together again.
 //!
 //! ```text
-//! head = version:1 (currently 4)  applied  revision  compacted  clock  digest:16  keys  members
+//! head = version:1 (currently 5)  applied  revision  compacted  clock  digest:16  keys  members
 //!        leases:count (id ttl granted_at)*  requests  alarms (since version 2)  auth (since version 3)
-//!        native sessions:count (id memory)* (since version 4)
+//!        native sessions:count (id memory)* (since version 4; with fingerprints since version 5)
 //! page = (key record)*      ascending by key and position
 //! ```
 //!
@@ -22,7 +22,7 @@ use crate::keyspace::{POSITION_END, Position};
 use crate::lease::FIRST_LEASE;
 
 /// First byte of a head.
-pub(crate) const HEAD_VERSION: u8 = 4;
+pub(crate) const HEAD_VERSION: u8 = 5;
 
 /// About what an encoded lease takes: ten bytes of id, and two small numbers.
 const LEASE_BYTES: usize = 17;

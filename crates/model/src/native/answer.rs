@@ -117,6 +117,9 @@ pub enum NativeError {
         /// Up to which.
         acknowledged: u64,
     },
+    /// The number was another request's.
+    #[error("this number was another request's, which was answered; take the next number for a new request")]
+    NumberReused,
     /// The client acknowledges too little.
     #[error("{NATIVE_UNACKNOWLEDGED_MAX} answers are not acknowledged; acknowledge some first")]
     TooManyUnacknowledged,

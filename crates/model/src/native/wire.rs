@@ -250,6 +250,7 @@ wire_enum! { NativeError, "native error":
     31 => LatchOpen,
     32 => BadWrite,
     33 => KeyChanged { condition, modified },
+    34 => NumberReused,
 }
 
 wire_enum! { Stored, "native record":

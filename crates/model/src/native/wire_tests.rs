@@ -162,6 +162,7 @@ fn answers_and_errors_survive_the_round_trip() {
         E::LatchOpen,
         E::BadWrite,
         E::KeyChanged { condition: 1, modified: 16 },
+        E::NumberReused,
     ];
     let answers = answers.into_iter().map(|answer| Ok(Answer::Native(answer)));
     for result in answers.chain(errors.into_iter().map(|error| Err(Refusal::Native(error)))) {

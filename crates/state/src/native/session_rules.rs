@@ -41,9 +41,9 @@ fn h25_a_request_that_comes_again_gets_the_first_answer_and_has_no_second_effect
     assert_eq!(first[2].result, Err(Refusal::Native(NativeError::StaleToken { token: 1 })));
     let revision = machine.state.revision();
     for _ in 0..2 {
-        // What comes again may look different: the number counts.
-        for (at, outcome) in first.iter().enumerate() {
-            let again = machine.commands(vec![request(session, at as u64 + 1, 0, add_one())]);
+        let ops = [add_one(), exclusive("m"), release(Kind::Lock, "m", 1)];
+        for (at, (op, outcome)) in ops.into_iter().zip(&first).enumerate() {
+            let again = machine.commands(vec![request(session, at as u64 + 1, 0, op)]);
             assert_eq!((&again.applied[0].outcome, again.events.len()), (outcome, 0));
         }
         assert_eq!(machine.state.revision(), revision);
@@ -57,6 +57,42 @@ fn h25_a_request_that_comes_again_gets_the_first_answer_and_has_no_second_effect
     for number in [0, 1, 3] {
         assert_eq!(machine.command(request(session, number, 0, add_one())).result, forgotten);
     }
+}
+
+/// A client that counts wrongly and takes a number twice must not be told that it holds what it does not hold: the answer
+/// to the first request is no answer to the second, and the first can still be asked for.
+#[test]
+fn h25_another_request_with_a_number_that_was_answered_is_refused() {
+    let mut native = Native::new();
+    let session = native.open();
+    let machine = &mut native.machine;
+    let first = machine.command(request(session, 2, 0, exclusive("l")));
+    let reused = Err(Refusal::Native(NativeError::NumberReused));
+    for _ in 0..2 {
+        for op in [exclusive("m"), shared("l"), add_one()] {
+            let again = machine.commands(vec![request(session, 2, 0, op)]);
+            assert_eq!((&again.applied[0].outcome.result, again.events.len()), (&reused, 0));
+        }
+        // What a client has acknowledged since is no part of what it asks for.
+        assert_eq!(machine.command(request(session, 2, 1, exclusive("l"))), first);
+        reload(machine);
+    }
+    assert_eq!(native.describe(Kind::Lock, "m").count, 0);
+}
+
+/// Snapshots of version 4 have answers without a fingerprint: a client that comes back after an upgrade still gets its own.
+#[test]
+fn an_answer_of_an_older_snapshot_is_given_again() {
+    let mut native = Native::new();
+    let session = native.open();
+    let machine = &mut native.machine;
+    let first = machine.command(request(session, 2, 0, exclusive("l")));
+    let (_, now) = machine.state.sessions.iter().next().unwrap();
+    // Owner, acknowledged, number, length of the answer, and the answer, whose last four bytes it did not have.
+    let mut older = now[..now.len() - 4].to_vec();
+    older[3] -= 4;
+    machine.state.sessions.load(session, &older).unwrap();
+    assert_eq!(machine.command(request(session, 2, 0, exclusive("l"))), first);
 }
 
 /// The memory for retries is bounded, and never forgets an answer that the client may not have.

@@ -5,8 +5,13 @@
 //! has no second effect (H25). Nothing is forgotten that was not acknowledged; a client that acknowledges too little
 //! is refused more, so the memory is bounded. It is kept in its byte form: most sessions have one short answer in it.
 //!
+//! With each answer lies a fingerprint of what was asked: a number that comes again with another request is a client's
+//! mistake, and the answer to the first would be a lie to the second. It stands after the outcome, since answers in snapshots up
+//! to version 4 have none; those are given whatever is asked.
+//!
 //! ```text
-//! session = owner:text  acknowledged:varint  (number - acknowledged:varint  outcome:bytes)*
+//! session = owner:text  acknowledged:varint  (number - acknowledged:varint  answer:bytes)*
+//! answer  = outcome  fingerprint:4 (since version 5)
 //! ```
 
 use std::cmp::Ordering;
@@ -22,6 +27,8 @@ use tidelock_model::{
     put_bytes, put_varint,
 };
 
+use xxhash_rust::xxh3::xxh3_64;
+
 use crate::State;
 use crate::apply::Effects;
 use crate::digest::LiveSum;
@@ -36,6 +43,8 @@ pub(crate) struct RequestNumber {
     pub(crate) session: LeaseId,
     pub(crate) number: u64,
     pub(crate) acknowledged: u64,
+    /// Of what is asked.
+    pub(crate) fingerprint: u32,
 }
 
 impl RequestNumber {
@@ -45,6 +54,8 @@ impl RequestNumber {
                 session: request.session,
                 number: request.number,
                 acknowledged: request.acknowledged,
+                // Half of it is enough: it finds mistakes, and who looks for a collision fools nobody but itself.
+                fingerprint: xxh3_64(&request.op.to_bytes()) as u32,
             }),
             _ => None,
         }
@@ -162,21 +173,29 @@ impl Sessions {
     }
 
     /// Whether a request may be carried out. One that was answered is not asked about here any more.
-    pub(super) fn check(&self, request: RequestNumber) -> Result<(), NativeError> {
-        let mut memory = self.get(request.session).ok_or(NativeError::UnknownSession)?;
-        if request.number <= memory.acknowledged {
+    pub(super) fn check(&self, session: LeaseId, number: u64, acknowledged: u64) -> Result<(), NativeError> {
+        let mut memory = self.get(session).ok_or(NativeError::UnknownSession)?;
+        if number <= memory.acknowledged {
             return Err(NativeError::RequestForgotten { acknowledged: memory.acknowledged });
         }
-        memory.acknowledge(request.acknowledged.min(request.number - 1));
+        memory.acknowledge(acknowledged.min(number - 1));
         let is_full = memory.answers.len() >= NATIVE_UNACKNOWLEDGED_MAX;
         if is_full { Err(NativeError::TooManyUnacknowledged) } else { Ok(()) }
     }
 
-    /// What a request was answered when it came first.
-    fn first_answer(&self, request: RequestNumber) -> Option<Outcome> {
+    /// What a request was answered when it came first, or that it was another that had its number.
+    fn first_answer(&self, request: RequestNumber) -> Option<Result<Outcome, NativeError>> {
         let memory = self.get(request.session)?;
-        let (_, bytes) = memory.answers.into_iter().find(|(number, _)| *number == request.number)?;
-        Outcome::from_bytes(bytes).ok()
+        let (_, answer) = memory.answers.into_iter().find(|(number, _)| *number == request.number)?;
+        let mut input = Reader::new(answer);
+        let outcome = Outcome::decode(&mut input).ok()?;
+        let mut fingerprint = [0; 4];
+        let is_kept = input.remaining() == fingerprint.len();
+        for byte in fingerprint.iter_mut().filter(|_| is_kept) {
+            *byte = input.byte().ok()?;
+        }
+        let is_another = is_kept && u32::from_le_bytes(fingerprint) != request.fingerprint;
+        Some(if is_another { Err(NativeError::NumberReused) } else { Ok(outcome) })
     }
 }
 
@@ -203,9 +222,11 @@ pub(super) fn ttl_s(ttl_ms: u32) -> u32 {
 }
 
 impl State {
-    /// The first answer to a request that comes again.
+    /// The first answer to a request that comes again; a refusal to another request with its number.
     pub(crate) fn first_native_answer(&self, request: RequestNumber) -> Option<Outcome> {
-        self.sessions.first_answer(request)
+        let refused =
+            |error| Outcome { revision: self.revision, index: self.applied, result: Err(Refusal::Native(error)) };
+        self.sessions.first_answer(request).map(|first| first.unwrap_or_else(refused))
     }
 
     /// Remembers the answer to a request, and forgets those that were acknowledged with it.
@@ -215,7 +236,9 @@ impl State {
         }
         let Some(mut memory) = self.sessions.get(request.session) else { return };
         memory.acknowledge(request.acknowledged.min(request.number - 1));
-        memory.answers.push((request.number, outcome.to_bytes().into()));
+        let mut answer = outcome.to_bytes();
+        answer.extend_from_slice(&request.fingerprint.to_le_bytes());
+        memory.answers.push((request.number, answer.into()));
         debug_assert!(memory.answers.len() <= NATIVE_UNACKNOWLEDGED_MAX, "room was asked for before");
         self.sessions.put(request.session, &memory, &mut self.live_sum);
     }
