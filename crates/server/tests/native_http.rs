@@ -279,3 +279,30 @@ async fn the_port_has_tls_where_other_client_ports_do() {
     let text = String::from_utf8_lossy(&answer);
     assert!(text.contains(" 200 ") && text.contains("\"session\""), "{text}");
 }
+
+/// H25: what a script asks again, after an answer that it did not get, must get that answer; and a number that it takes twice
+/// by mistake must not tell it that it holds another lock.
+#[test]
+fn what_is_asked_again_is_told_again_and_a_number_is_taken_once() {
+    let (_cluster, ports) = Cluster::start_native(1);
+    let port = ports[0];
+    let opened = || {
+        let answer = done(port, "/v1/native/open", &json!({ "ttlMs": 60_000, "client": "99" }));
+        answer["session"].as_str().unwrap().to_owned()
+    };
+    let session = opened();
+    assert_eq!(opened(), session);
+    let acquire = |name: &str| json!({ "session": session, "number": 2, "name": name });
+    let first = done(port, "/v1/lock/acquire", &acquire("l"));
+    let (status, refused) = post(port, "/v1/lock/acquire", &acquire("m"));
+    assert_eq!((status, refused["code"].as_str()), (400, Some("NUMBER_REUSED")), "{refused}");
+    assert_eq!(done(port, "/v1/lock/acquire", &acquire("l"))["answer"], first["answer"]);
+    let close = json!({ "session": session });
+    done(port, "/v1/native/close", &close);
+    done(port, "/v1/native/close", &close);
+    let (status, refused) = post(port, "/v1/native/close", &json!({ "session": "77" }));
+    assert_eq!((status, refused["code"].as_str()), (409, Some("UNKNOWN_SESSION")), "{refused}");
+    let another = opened();
+    assert_ne!(another, session, "a session that is over is no use to who opens one");
+    done(port, "/v1/lock/acquire", &json!({ "session": another, "number": 1, "name": "l" }));
+}

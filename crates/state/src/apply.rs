@@ -120,7 +120,9 @@ impl State {
             let outcome = Outcome { revision: self.revision, index: self.applied, result: Err(refusal.into()) };
             return Applied { origin, outcome, duplicate: false };
         }
-        if let Some(outcome) = request.and_then(|request| self.requests.remembered(request)) {
+        if let Some(outcome) = request.and_then(|request| self.requests.remembered(request))
+            && !self.tells_of_an_ended_session(outcome)
+        {
             return Applied { origin, outcome: outcome.clone(), duplicate: false };
         }
         let native = RequestNumber::of(&command);

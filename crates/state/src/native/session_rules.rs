@@ -123,7 +123,6 @@ fn s2_a_session_that_is_over_stays_over() {
     let session = native.open();
     native.place(session, exclusive("m"));
     native.close(session).unwrap();
-    assert_eq!(native.close(session), Err(NativeError::UnknownSession));
     assert_eq!(native.ask(session, exclusive("m")), Err(NativeError::UnknownSession));
     assert_eq!(native.ask(LeaseId(5), exclusive("m")), Err(NativeError::UnknownSession));
     assert_eq!(native.describe(Kind::Lock, "m").count, 0);
@@ -156,6 +155,47 @@ fn an_open_that_comes_again_gets_the_same_session() {
         machine.entry(vec![proposal]).applied.remove(0).outcome
     };
     assert_eq!(open(1), open(2));
+    assert_eq!(machine.state.lease_count(), 1);
+}
+
+/// H25: the answer to a close may be lost like any other, and who asks again must be told the same: it is over. An id that
+/// was never given out is a mistake all the same, and so is that of a lease.
+#[test]
+fn h25_a_session_that_is_closed_again_is_over_and_one_that_never_was_is_unknown() {
+    let mut native = Native::new();
+    let (session, other) = (native.open(), native.open());
+    assert_eq!(native.close(session), Ok(NativeAnswer::Done));
+    let revision = native.machine.state.revision();
+    assert_eq!(native.close(session), Ok(NativeAnswer::Done));
+    reload(&mut native.machine);
+    assert_eq!(native.close(session), Ok(NativeAnswer::Done));
+    assert_eq!(native.machine.state.revision(), revision);
+    native.machine.grant(77);
+    for unknown in [LeaseId(0), LeaseId(77), LeaseId(-1), LeaseId(session.0 + (1 << 40)), LeaseId(i64::MAX)] {
+        assert_eq!(native.close(unknown), Err(NativeError::UnknownSession), "{unknown:?}");
+    }
+    assert!(native.ask(other, exclusive("m")).is_ok());
+}
+
+/// A client that comes back with its number after its session ended needs a session that lives; told of the dead one it
+/// would be refused everything.
+#[test]
+fn an_open_that_comes_again_after_the_session_ended_opens_another() {
+    let mut machine = Machine::new();
+    let open = |machine: &mut Machine, number| {
+        let command = Command::Native(NativeCommand::Open { ttl_ms: 5_000, owner: String::new() });
+        let mut proposal = proposal(number, command);
+        proposal.request = Some(RequestId { client: 9, number: 0 });
+        match machine.entry(vec![proposal]).applied.remove(0).outcome.result {
+            Ok(Answer::Native(NativeAnswer::Opened { session, .. })) => session,
+            other => panic!("{other:?}"),
+        }
+    };
+    let first = open(&mut machine, 100);
+    machine.command(Command::Native(NativeCommand::Close { session: first })).result.unwrap();
+    let second = open(&mut machine, 101);
+    assert_ne!(second, first);
+    assert_eq!(open(&mut machine, 102), second);
     assert_eq!(machine.state.lease_count(), 1);
 }
 

@@ -21,7 +21,7 @@ use tidelock_model::limits::{
     AUTH_NAME_BYTES_MAX, BATCH_COMMANDS_MAX, COMMAND_BYTES_MAX, NATIVE_TTL_MS_MAX, NATIVE_TTL_MS_MIN,
     NATIVE_UNACKNOWLEDGED_MAX,
 };
-use tidelock_model::native_keys::SESSION_TOP;
+use tidelock_model::native_keys::{SESSION_TOP, is_session};
 use tidelock_model::{
     Answer, Command, DecodeError, LeaseId, NativeAnswer, NativeCommand, NativeError, Outcome, Reader, Refusal, Wire,
     put_bytes, put_varint,
@@ -134,6 +134,10 @@ impl Sessions {
     pub(super) fn get(&self, id: LeaseId) -> Option<Memory> {
         let (_, bytes) = self.0.get(id)?;
         Some(Memory::read(Bytes::copy_from_slice(bytes)).unwrap_or_default())
+    }
+
+    fn contains(&self, id: LeaseId) -> bool {
+        self.0.get(id).is_some()
     }
 
     /// The ids after `id`, ascending.
@@ -259,10 +263,27 @@ impl State {
     }
 
     pub(super) fn close_native(&mut self, session: LeaseId, effects: &mut Effects) -> Result<Answer, Refusal> {
-        if self.sessions.get(session).is_none() {
+        if self.sessions.contains(session) {
+            self.end_leases(&[session], effects);
+        } else if !self.may_have_ended(session) {
             return Err(NativeError::UnknownSession.into());
         }
-        self.end_leases(&[session], effects);
         Ok(Answer::Native(NativeAnswer::Done))
+    }
+
+    /// Whether a session that is not there may be one that was. Nothing is remembered of what is over, but an id says
+    /// where in the log its session was opened. So a client that lost the answer to its close and asks again is told
+    /// that it is over; an id that was never given out is still a mistake.
+    fn may_have_ended(&self, session: LeaseId) -> bool {
+        let opened_at = (session.0 & ((1 << 56) - 1)) as u64 >> PLACE_BITS;
+        is_session(session) && (1..=self.applied.0).contains(&opened_at) && !self.has_lease(session)
+    }
+
+    /// Whether an outcome says that a session was opened which is over: no answer to who asks for one now.
+    pub(crate) fn tells_of_an_ended_session(&self, outcome: &Outcome) -> bool {
+        matches!(
+            &outcome.result,
+            Ok(Answer::Native(NativeAnswer::Opened { session, .. })) if !self.sessions.contains(*session)
+        )
     }
 }
