@@ -19,7 +19,7 @@ pub(crate) fn check(op: &Op) -> Result<(), Error> {
     if bytes > REQUEST_BYTES_MAX {
         return Err(Error::too_large(bytes));
     }
-    for text in names_of(op).into_iter().flatten() {
+    for text in names_of(op) {
         name(text)?;
     }
     match data_of(op) {
@@ -44,7 +44,7 @@ fn mistaken(message: String) -> Error {
 }
 
 /// The names in a request. Every kind of request is listed, so that a new one is not forgotten.
-fn names_of(op: &Op) -> [Option<&str>; 2] {
+fn names_of(op: &Op) -> Vec<&str> {
     let (name, other) = match op {
         Op::Acquire(op) => (&op.name, None),
         Op::Campaign(op) => (&op.name, None),
@@ -71,8 +71,9 @@ fn names_of(op: &Op) -> [Option<&str>; 2] {
         Op::Protect(op) => (&op.name, None),
         Op::Retire(op) => (&op.name, None),
         Op::Forget(op) => (&op.name, None),
+        Op::Write(op) => return op.guards.iter().map(|guard| guard.name.as_str()).collect(),
     };
-    [Some(name), other.map(String::as_str)]
+    std::iter::once(name).chain(other).map(String::as_str).collect()
 }
 
 fn data_of(op: &Op) -> Option<usize> {

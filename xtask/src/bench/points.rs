@@ -49,7 +49,7 @@ fn cases(options: &Options, protocol: Protocol, nodes: usize) -> Result<Vec<Case
         Protocol::Etcd => vec![
             case(Kind::Put, &[1, 16, 64, 256, 1000]),
             case(Kind::Get, &[1, 16, 64, 256, 1000]),
-            case(Kind::Txn, &[64, 1000]),
+            case(Kind::Txn, &[1, 16, 64, 256, 1000]),
             case(Kind::SerializableGet, &[64, 1000]),
             case(Kind::Range, &[16]),
             case(Kind::Mixed, &[64, 1000]),

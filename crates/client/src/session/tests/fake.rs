@@ -149,7 +149,7 @@ impl Fake {
             Some(From::Attach(attach)) => self.attach(attach.told_revision),
             Some(From::KeepAlive(keep)) if self.is_open => {
                 assert!(self.is_attached, "only what is attached can be renewed");
-                let kept = v1::KeptAlive { sent: keep.sent, ttl_ms: 30_000, session: ID };
+                let kept = v1::KeptAlive { sent: keep.sent, ttl_ms: 30_000, session: ID, header: None };
                 self.outbox.push_back(To::KeptAlive(kept));
             }
             Some(From::KeepAlive(_)) => {}
