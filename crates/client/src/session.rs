@@ -233,10 +233,10 @@ impl Session {
             return;
         }
         match self.state {
-            State::Opening { sent: None } => self.end(Failure::Closed.into(), None, out),
+            State::Opening { sent: None } => self.end(&Failure::Closed.into(), None, out),
             State::Open { id, ref renewal } => {
                 let until = renewal.valid_until();
-                self.end(Failure::Closed.into(), Some((id, until)), out);
+                self.end(&Failure::Closed.into(), Some((id, until)), out);
             }
             // It may exist by now; the answer will say.
             State::Opening { .. } | State::Over { .. } => {}
@@ -290,7 +290,7 @@ impl Session {
     pub(crate) fn refused(&mut self, error: &Error, now: Moment, out: &mut Vec<Output>) {
         self.disconnected();
         if matches!(self.state, State::Opening { .. }) {
-            return self.end(error.clone(), None, out);
+            return self.end(error, None, out);
         }
         let gives_nothing_back = |asked: &Asked| asked.consumes.is_none() && asked.ticket.is_some();
         let dropped = self.requests.take_from_line(gives_nothing_back);
@@ -334,7 +334,7 @@ impl Session {
             let (id, until) = (*id, renewal.valid_until());
             if now >= until && !self.held.is_empty() {
                 // The cluster may have it for a while yet, and nobody else gets what we do not use.
-                return self.end(Loss::Expired.into(), Some((id, now + self.ttl)), out);
+                return self.end(&Loss::Expired.into(), Some((id, now + self.ttl)), out);
             }
             if self.connected && renewal.silent_at().is_some_and(|silent| now >= silent) {
                 out.push(Output::LeaveNode);
@@ -389,7 +389,7 @@ impl Session {
         [requests, own, again].into_iter().flatten().min()
     }
 
-    fn end(&mut self, error: Error, close: Option<(i64, Moment)>, out: &mut Vec<Output>) {
+    fn end(&mut self, error: &Error, close: Option<(i64, Moment)>, out: &mut Vec<Output>) {
         let was_over = matches!(self.state, State::Over { .. });
         self.state = State::Over { close };
         self.again = None;

@@ -24,7 +24,7 @@ impl Session {
         let State::Opening { sent: Some(sent) } = self.state else { return };
         if let Some(error) = &reply.error {
             match of_wire(error) {
-                Some(error) => self.end(error, None, out),
+                Some(error) => self.end(&error, None, out),
                 None => self.again = Some((now + ASK_AGAIN_AFTER, Vec::new())),
             }
             return;
@@ -52,7 +52,7 @@ impl Session {
             }
             Some(Outcome::Error(error)) => match of_wire(&error) {
                 None => return self.ask_again_later(reply.number, &error, now),
-                Some(Error::Lost(Loss::SessionEnded)) => return self.end(Loss::SessionEnded.into(), None, out),
+                Some(Error::Lost(Loss::SessionEnded)) => return self.end(&Loss::SessionEnded.into(), None, out),
                 Some(error) => Err(error),
             },
             _ => Err(Error::protocol("a reply without a result")),
@@ -202,8 +202,8 @@ impl Session {
     pub(crate) fn lost(&mut self, reason: v1::lost::Reason, out: &mut Vec<Output>) {
         use v1::lost::Reason;
         match (reason, &self.state) {
-            (_, State::Over { .. }) => self.end(Loss::SessionEnded.into(), None, out),
-            (Reason::SessionEnded, _) => self.end(Loss::SessionEnded.into(), None, out),
+            (_, State::Over { .. }) => self.end(&Loss::SessionEnded.into(), None, out),
+            (Reason::SessionEnded, _) => self.end(&Loss::SessionEnded.into(), None, out),
             (Reason::Compacted, State::Open { id, .. }) => {
                 let id = *id;
                 (self.told, self.is_unsure) = (0, true);
