@@ -28,15 +28,24 @@ impl Signals {
         Signals::listen_to(&[SignalKind::interrupt(), SignalKind::terminate()])
     }
 
-    /// All by which people, terminals and shells would end or stop a program that this process runs, and SIGCONT. One
-    /// that whoever started this process wants ignored (`nohup`) is left to be.
-    pub(crate) fn listen_for_program() -> Result<Signals, Failure> {
-        let mut kinds = vec![SignalKind::interrupt(), SignalKind::terminate()];
-        let kind = |signal: Raw| SignalKind::from_raw(signal.as_raw());
-        let polite = [SignalKind::hangup(), SignalKind::quit(), kind(Raw::TSTP), kind(Raw::CONT)];
+    /// All by which people, terminals and shells end a program. One that whoever started this process wants ignored
+    /// (`nohup`) is left to be.
+    pub(crate) fn listen_like_a_program() -> Result<Signals, Failure> {
+        let mut signals = Signals::listen()?;
+        signals.hear_unless_ignored([SignalKind::hangup(), SignalKind::quit()])?;
+        Ok(signals)
+    }
+
+    /// From now on also those by which a program is stopped from the terminal, and goes on.
+    pub(crate) fn hear_stops(&mut self) -> Result<(), Failure> {
+        self.hear_unless_ignored([Raw::TSTP, Raw::CONT].map(|signal| SignalKind::from_raw(signal.as_raw())))
+    }
+
+    fn hear_unless_ignored(&mut self, kinds: [SignalKind; 2]) -> Result<(), Failure> {
         let ignored = ignored_signals();
-        kinds.extend(polite.into_iter().filter(|kind| ignored >> (kind.as_raw_value() - 1) & 1 == 0));
-        Signals::listen_to(&kinds)
+        let heard = kinds.into_iter().filter(|kind| (ignored >> (kind.as_raw_value() - 1)) & 1 == 0);
+        self.heard.extend(Signals::listen_to(&heard.collect::<Vec<_>>())?.heard);
+        Ok(())
     }
 
     fn listen_to(kinds: &[SignalKind]) -> Result<Signals, Failure> {

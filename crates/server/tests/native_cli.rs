@@ -13,6 +13,9 @@ use std::process::{Child, Command, Output, Stdio};
 
 use support::{Cluster, tidelock, wait_for};
 
+/// Lines of `--watch` that a test has not looked at; more wait in the pipe.
+const SHOWN_MAX: usize = 64;
+
 /// A node that serves the native API.
 struct Node {
     cluster: Cluster,
@@ -136,11 +139,16 @@ fn exit_codes_tell_apart_what_happened() {
     is(&["barrier", "b", "--parties", "1"], 0);
 }
 
-/// What `ps` shows of a process group: nobody but zombies that nobody has waited for.
-fn is_gone(marker: &Path) -> bool {
+/// What `ps` shows of the process that wrote its number there; `None`: nothing.
+fn state_of(marker: &Path) -> Option<char> {
     let pid = fs::read_to_string(marker).unwrap();
-    let stat = fs::read_to_string(format!("/proc/{}/stat", pid.trim())).unwrap_or_default();
-    stat.is_empty() || stat.rsplit(')').next().unwrap_or_default().trim_start().starts_with('Z')
+    let stat = fs::read_to_string(format!("/proc/{}/stat", pid.trim())).ok()?;
+    stat.rsplit(')').next().and_then(|rest| rest.trim_start().chars().next())
+}
+
+/// Nothing is left but what nobody has waited for.
+fn is_gone(marker: &Path) -> bool {
+    matches!(state_of(marker), None | Some('Z'))
 }
 
 /// K6: who lost the lock must not go on working, not even a child that ignores being asked.
@@ -282,6 +290,7 @@ fn a_program_that_was_stopped_is_ended_all_the_same() {
     wait_for_file(&held);
     let program = fs::read_to_string(&held).unwrap().trim().parse().ok().and_then(rustix::process::Pid::from_raw);
     rustix::process::kill_process(program.unwrap(), rustix::process::Signal::STOP).unwrap();
+    wait_for("the program to stand still", || (state_of(&held) == Some('T')).then_some(()));
     signal(&holder, rustix::process::Signal::TERM);
     assert_eq!(code_of(&mut holder), Some(128 + 15));
 }
@@ -407,7 +416,7 @@ fn locks_are_shown_as_they_come_and_go() {
     let mut command = command(&node, &["locks", "--watch", "--output", "json"]);
     let mut watcher = Running(command.stdout(Stdio::piped()).spawn().unwrap());
     let lines = std::io::BufRead::lines(std::io::BufReader::new(watcher.0.stdout.take().unwrap()));
-    let (sender, shown) = std::sync::mpsc::channel();
+    let (sender, shown) = std::sync::mpsc::sync_channel(SHOWN_MAX);
     let reader = std::thread::spawn(move || lines.map_while(Result::ok).try_for_each(|line| sender.send(line)));
     let until_shown = |what: &str, is_it: &dyn Fn(&serde_json::Value) -> bool| {
         let deadline = std::time::Instant::now() + support::PATIENCE;

@@ -14,7 +14,7 @@ pub(crate) async fn barrier(args: &BarrierArgs) -> Result<(), Failure> {
         WhenOneGoes::Break => OnDeath::Break,
     };
     let barrier = client.barrier(&args.name, args.parties).on_death(on_death);
-    let mut signals = Signals::listen()?;
+    let mut signals = Signals::listen_like_a_program()?;
     let in_time = async {
         match args.wait {
             Some(wait) => tokio::time::timeout(wait, barrier.enter()).await.ok(),

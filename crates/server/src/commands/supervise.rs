@@ -41,10 +41,10 @@ pub(crate) async fn hold_and_run<G: AsRef<Guard>>(
     grant: impl Future<Output = Result<G, Error>>,
     supervision: Supervision<'_>,
 ) -> Result<(), Failure> {
-    let mut signals = Signals::listen_for_program()?;
+    let mut signals = Signals::listen_like_a_program()?;
     let granted = tokio::select! {
         granted = grant => granted,
-        signal = ends(&mut signals) => {
+        signal = signals.next_number() => {
             supervision.client.close().await;
             end_by(signal);
             return Err(Failure::exit(BY_SIGNAL + signal));
@@ -70,19 +70,10 @@ pub(crate) async fn hold_and_run<G: AsRef<Guard>>(
     }
 }
 
-/// The next signal that asks to end.
-async fn ends(signals: &mut Signals) -> i32 {
-    loop {
-        match signals.next_number().await {
-            signal if [Signal::TSTP, Signal::CONT].map(Signal::as_raw).contains(&signal) => {}
-            signal => return signal,
-        }
-    }
-}
-
 async fn run(guard: &Guard, supervision: &Supervision<'_>, signals: &mut Signals) -> Result<Ended, Failure> {
     // It was granted, but that may be long ago: this process may have been stopped meanwhile.
     guard.check().map_err(|error| failure(&error))?;
+    signals.hear_stops()?;
     let mut program = Program::start(guard, supervision.program)?;
     loop {
         tokio::select! {
