@@ -12,6 +12,7 @@
 //! Nobody is told of a name who may not read it: asked when an observer comes, and again when users and roles change.
 
 mod encode;
+mod waiting;
 
 use std::collections::HashMap;
 use std::hash::BuildHasher;
@@ -31,6 +32,7 @@ use tokio::sync::Notify;
 use crate::mailbox::{Format, Item, MESSAGES_MAX, Mailbox, PlaceOf};
 use crate::problem::Problem;
 pub(crate) use encode::{Encoded, Encoder};
+use waiting::Waiting;
 
 const WATCHER: WatcherId = WatcherId(1);
 
@@ -50,6 +52,7 @@ struct Observer {
 struct Table {
     sessions: Map<i64, Arc<Mailbox>>,
     observers: Map<u8, Map<Box<str>, Vec<Observer>>>,
+    waiting: Waiting,
     /// Those whose replies wait for what was not handed out yet.
     behind: Vec<Arc<Mailbox>>,
     /// Everybody, to be told when it is over.
@@ -93,7 +96,11 @@ impl Router {
 
     /// What a grant of this name to this session is known by.
     pub(crate) fn place_of(&self, session: LeaseId, kind: Kind, name: &str) -> PlaceOf {
-        (session.0, self.hash.hash_one((kind as u8, name)))
+        (session.0, self.name_hash(kind, name))
+    }
+
+    fn name_hash(&self, kind: Kind, name: &str) -> u64 {
+        self.hash.hash_one((kind as u8, name))
     }
 
     /// A new mailbox.
@@ -217,6 +224,7 @@ impl Router {
         table.everybody.drain(..).filter_map(|one| one.upgrade()).for_each(|one| one.end(reason));
         table.sessions.clear();
         table.observers.clear();
+        table.waiting.wake_all();
         table.behind.clear();
     }
 
@@ -306,10 +314,15 @@ impl Router {
     }
 
     fn hand_out(&self, table: &mut Table, event: &Event) {
-        if table.sessions.is_empty() && table.observers.is_empty() {
+        if table.sessions.is_empty() && table.observers.is_empty() && table.waiting.is_empty() {
             return;
         }
         let Some((kind, name, slot)) = parse_borrowed(&event.key) else { return };
+        if let Slot::Member { number, .. } = slot
+            && !table.waiting.is_empty()
+        {
+            table.waiting.wake((self.name_hash(kind, name), number));
+        }
         let (session, now) = (event.record.meta().lease, at(event).0);
         // A place is named by the revision at which it was taken. If that is now, the reply tells all there is to tell.
         let is_old_place = matches!(slot, Slot::Member { number, .. } if kind.is_queue() && number != now);

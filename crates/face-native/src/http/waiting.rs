@@ -3,23 +3,22 @@
 //!
 //! Giving up is a request like any other and needs a number: it is the one after the request's own, which the client must
 //! not use for anything else. So asking again with the same number is safe here too.
+//!
+//! Who waits is woken by what happens to its own place, and by nothing else that happens to the name (L8).
 
-use std::collections::VecDeque;
 use std::sync::Arc;
-use std::task::Poll;
 use std::time::Duration;
 
 use bytes::Bytes;
 use prost::Message;
-use tidelock_client_port::{PREFIX_BYTES, framed};
-use tidelock_model::{Caller, Kind, Name, NativeOp, NativeRequest};
+use tidelock_client_port::framed;
+use tidelock_model::{Caller, Kind, LeaseId, Name, NativeOp, NativeRequest};
 use tidelock_native_api::v1;
 use tidelock_native_api::v1::answer::Answer;
 use tidelock_native_api::v1::error::Family;
 use tidelock_native_api::v1::reply::Result as Replied;
 
 use crate::callers::Proof;
-use crate::mailbox::{Format, Mailbox};
 use crate::problem::Problem;
 use crate::services::Services;
 use crate::translate;
@@ -42,9 +41,6 @@ pub(super) async fn ask(
     let caller = services.caller(proof)?;
     let (kind, name) = request.op.subject();
     let name = name.clone();
-    // Told before it is asked, so that no grant is missed.
-    let told = Told { services, mailbox: services.router.mailbox(Format::Notices), kind, name: &name };
-    services.router.observe(&*services.coordinator, Caller::Internal, (kind, &name), &told.mailbox, 0).await?;
     let NativeRequest { session, number, acknowledged, .. } = request;
     // By which the place is given up.
     let next = number.checked_add(1).ok_or_else(|| Problem::wrong("BAD_NUMBER", "numbers end here; open a session"))?;
@@ -53,7 +49,7 @@ pub(super) async fn ask(
         return Ok(framed(&reply));
     };
     if place.token == 0 {
-        let waiting = told.granted(session.0, place.place);
+        let waiting = granted(services, (kind, &name), session, place.place);
         match tokio::time::timeout(Duration::from_millis(wait_ms), waiting).await {
             Ok(token) => place.token = token?,
             Err(_elapsed) => {
@@ -67,68 +63,57 @@ pub(super) async fn ask(
     Ok(framed(&reply))
 }
 
-/// Somebody who waits for a place of a name.
-struct Told<'a> {
-    services: &'a Arc<Services>,
-    mailbox: Arc<Mailbox>,
-    kind: Kind,
-    name: &'a Name,
-}
-
-impl Told<'_> {
-    /// Waits for the grant of a place: its token.
-    async fn granted(&self, session: i64, place: u64) -> Result<u64, Problem> {
-        loop {
-            // Asked each time, not read out of what is told: the answer may be a repeated one, and the grant long past.
-            let (kind, name) = (translate::wire_kind(self.kind).into(), self.name.as_str().to_owned());
-            let request = v1::DescribeRequest { kind, name, place, stale: true, ..Default::default() };
-            let found = self.services.describe(&Caller::Internal, request).await?;
-            match found.members.iter().find(|member| member.session == session) {
-                Some(member) if member.token != 0 => return Ok(member.token),
-                Some(_) => self.more(session).await?,
-                None => {
-                    return Err(Problem::new(
-                        Family::Lost,
-                        "LOST_PLACE",
-                        "the place is gone: given up, or lost with its session",
-                    ));
-                }
-            }
+/// Waits for the grant of a place: its token.
+async fn granted(
+    services: &Arc<Services>,
+    subject: (Kind, &Name),
+    session: LeaseId,
+    place: u64,
+) -> Result<u64, Problem> {
+    let waiter = services.router.wait_at(subject.0, subject.1.as_str(), place);
+    loop {
+        // Looked at after the wait was announced, so that no grant is missed; and each time, not read out of what woke us:
+        // the answer may be a repeated one, and the grant long past.
+        match member(services, subject, place).await? {
+            Some(own) if own.session == session.0 && own.token != 0 => return Ok(own.token),
+            Some(own) if own.session == session.0 => {}
+            _ => return moved(services, subject, session, place).await,
         }
-    }
-
-    /// Waits until something happened to a place of that session, or to any that went.
-    async fn more(&self, session: i64) -> Result<(), Problem> {
-        use v1::notice::Notice as N;
-        let mut items = VecDeque::new();
-        loop {
-            let ended = std::future::poll_fn(|cx| {
-                self.mailbox.register(cx.waker());
-                let ended = self.mailbox.take(&mut items);
-                if ended.is_some() || !items.is_empty() { Poll::Ready(ended) } else { Poll::Pending }
-            })
-            .await;
-            if ended.is_some() {
-                return Err(Problem::new(
-                    Family::Unknown,
-                    "INTERRUPTED",
-                    "the node stopped, or too much happened at once",
-                ));
-            }
-            let concerns = |payload: Bytes| match v1::Notice::decode(payload.slice(PREFIX_BYTES..)).ok()?.notice? {
-                N::Granted(granted) => Some(granted.session == session),
-                N::Gone(_) => Some(true),
-                _ => None,
-            };
-            if items.drain(..).any(|item| concerns(item.payload) == Some(true)) {
-                return Ok(());
-            }
+        if !waiter.happened().await {
+            return Err(Problem::new(Family::Unknown, "INTERRUPTED", "the node stopped"));
         }
     }
 }
 
-impl Drop for Told<'_> {
-    fn drop(&mut self) {
-        self.services.router.stop_observing(self.kind, self.name.as_str(), &self.mailbox);
+/// What is at a place, as this node has it.
+async fn member(
+    services: &Arc<Services>,
+    (kind, name): (Kind, &Name),
+    place: u64,
+) -> Result<Option<v1::Member>, Problem> {
+    let (kind, name) = (translate::wire_kind(kind).into(), name.as_str().to_owned());
+    let request = v1::DescribeRequest { kind, name, place, stale: true, ..Default::default() };
+    Ok(services.describe(&Caller::Internal, request).await?.members.into_iter().next())
+}
+
+/// The token of a place that is not there any more because its session was named to follow a leader, which gave it
+/// another place; or that it is lost.
+async fn moved(
+    services: &Arc<Services>,
+    (kind, name): (Kind, &Name),
+    session: LeaseId,
+    place: u64,
+) -> Result<u64, Problem> {
+    let wire_kind: i32 = translate::wire_kind(kind).into();
+    let is_meant = |one: &v1::Holding| (one.kind, one.name.as_str()) == (wire_kind, name.as_str()) && one.token != 0;
+    if kind == Kind::Election {
+        let held = services.session(&Caller::Internal, session, 0).await?.holdings;
+        for held in held.iter().filter(|one| is_meant(one)) {
+            let found = member(services, (kind, name), held.place).await?;
+            if let Some(own) = found.filter(|own| own.moved_from == place) {
+                return Ok(own.token);
+            }
+        }
     }
+    Err(Problem::new(Family::Lost, "LOST_PLACE", "the place is gone: given up, or lost with its session"))
 }
