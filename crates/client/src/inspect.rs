@@ -16,11 +16,16 @@ impl Client {
     /// All names of one kind that begin like `prefix`, with how many members each has. For administrators, where
     /// there are users.
     pub async fn names(&self, kind: Kind, prefix: &str) -> Result<Vec<NameFound>, Error> {
+        self.names_with_members(kind, prefix, 0).await
+    }
+
+    /// The same, each with so many of its members (`first`), up to a thousand: a few questions, however many names there are.
+    pub async fn names_with_members(&self, kind: Kind, prefix: &str, members: u32) -> Result<Vec<NameFound>, Error> {
         let mut found: Vec<NameFound> = Vec::new();
         loop {
             let after = found.last().map(|last| last.name.clone()).unwrap_or_default();
             let (kind, prefix) = (kind.into(), prefix.to_owned());
-            let request = v1::NamesRequest { kind, prefix, after, limit: PAGE, stale: false };
+            let request = v1::NamesRequest { kind, prefix, after, limit: PAGE, stale: false, members };
             let ask = |mut calls: Calls| {
                 let request = request.clone();
                 async move { calls.names(request).await }
@@ -57,8 +62,7 @@ impl Client {
         loop {
             let after = found.last().map(|last| last.session).unwrap_or_default();
             let request = v1::SessionsRequest { after, holdings: PAGE, remaining: true, ..Default::default() };
-            let ask = |mut calls: Calls| async move { calls.sessions(request).await };
-            let reply = self.question(ask).await?;
+            let reply = self.ask_sessions(&request).await?;
             if reply.sessions.is_empty() {
                 return Ok(found);
             }
@@ -66,8 +70,27 @@ impl Client {
         }
     }
 
+    /// Those of these sessions that live, without what they hold, and how long each has left. For administrators, where
+    /// there are users.
+    pub async fn sessions_of(&self, ids: &[i64]) -> Result<Vec<Session>, Error> {
+        let mut found: Vec<Session> = Vec::new();
+        for some in ids.chunks(PAGE as usize) {
+            let request = v1::SessionsRequest { only: some.to_vec(), remaining: true, ..Default::default() };
+            found.extend(self.ask_sessions(&request).await?.sessions);
+        }
+        Ok(found)
+    }
+
+    async fn ask_sessions(&self, request: &v1::SessionsRequest) -> Result<v1::SessionsReply, Error> {
+        let ask = |mut calls: Calls| {
+            let request = request.clone();
+            async move { calls.sessions(request).await }
+        };
+        self.question(ask).await
+    }
+
     /// Ends a session, whoever's it is, with all that it holds. Its owner is told that it is lost. Refused as
-    /// [`Code::NotFound`] if there is no such session, or no longer.
+    /// [`Code::NotFound`] if there was no such session.
     pub async fn end_session(&self, session: i64) -> Result<(), Error> {
         let close = |mut calls: Calls| async move { calls.close(v1::CloseRequest { session }).await };
         match self.question(close).await {

@@ -23,13 +23,17 @@ pub(crate) fn describe(request: &v1::DescribeRequest) -> Result<NativeQuery, Pro
 }
 
 pub(crate) fn names(request: v1::NamesRequest) -> Result<NativeQuery, Problem> {
-    let v1::NamesRequest { kind, prefix, after, limit, stale: _ } = request;
+    let v1::NamesRequest { kind, prefix, after, limit, stale: _, members } = request;
     let after = (!after.is_empty()).then(|| name(&after)).transpose()?;
-    Ok(NativeQuery::Names { kind: self::kind(kind)?, prefix, after, limit: self::limit(limit) })
+    Ok(NativeQuery::Names { kind: self::kind(kind)?, prefix, after, limit: self::limit(limit), members })
 }
 
 pub(crate) fn sessions(request: &v1::SessionsRequest) -> NativeQuery {
     match request.session {
+        0 if !request.only.is_empty() => NativeQuery::SomeSessions {
+            sessions: request.only.iter().copied().map(LeaseId).collect(),
+            holdings: request.holdings,
+        },
         0 => NativeQuery::Sessions {
             after: LeaseId(request.after),
             limit: limit(request.limit),
@@ -131,7 +135,11 @@ fn member(found: MemberFound) -> v1::Member {
 
 pub(crate) fn named(header: v1::Header, found: NativeFound) -> Result<v1::NamesReply, Problem> {
     let NativeFound::Names { names, more } = found else { return Err(Problem::mismatch()) };
-    let names = names.into_iter().map(|one| v1::NameFound { name: one.name.as_str().to_owned(), members: one.members });
+    let names = names.into_iter().map(|one| v1::NameFound {
+        name: one.name.as_str().to_owned(),
+        members: one.members,
+        first: one.first.into_iter().map(member).collect(),
+    });
     Ok(v1::NamesReply { header: Some(header), names: names.collect(), more })
 }
 

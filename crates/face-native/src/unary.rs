@@ -1,6 +1,7 @@
 //! Calls with one message each way, over gRPC and JSON alike.
 
 use bytes::Bytes;
+use futures_util::future::join_all;
 use prost::Message;
 use tidelock_client_port::framed;
 use tidelock_coordinator::Consistency;
@@ -15,6 +16,10 @@ use crate::translate;
 
 /// The service, as paths name it.
 pub(crate) const SERVICE: &str = "tidelock.v1.Native";
+
+/// How many leases the leader is asked about at a time. Each is a question of its own; one after the other they would take as
+/// many round trips.
+const LEASES_ASKED_AT_ONCE: usize = 128;
 
 /// A call with one message each way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -108,10 +113,13 @@ impl Services {
             return Err(tidelock_model::NativeError::UnknownSession.into());
         }
         if request.remaining {
-            for session in &mut sessions {
+            for some in sessions.chunks_mut(LEASES_ASKED_AT_ONCE) {
                 // Who may see the session may see how long it has left.
-                let info = self.coordinator.lease_info(Caller::Internal, LeaseId(session.session)).await?;
-                session.remaining_ms = info.map_or(0, |info| info.remaining_ms);
+                let ask = |one: &v1::Session| self.coordinator.lease_info(Caller::Internal, LeaseId(one.session));
+                let infos = join_all(some.iter().map(ask)).await;
+                for (session, info) in some.iter_mut().zip(infos) {
+                    session.remaining_ms = info?.map_or(0, |info| info.remaining_ms);
+                }
             }
         }
         Ok(v1::SessionsReply { header: Some(self.header(revision, 0)), sessions })

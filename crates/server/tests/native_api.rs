@@ -275,7 +275,7 @@ async fn every_kind_of_thing_can_be_used_over_a_stream() {
     assert!(found.sessions[0].count >= 5 && found.sessions[0].remaining_ms > 0, "{found:?}");
     let request = v1::NamesRequest { kind: v1::Kind::Election.into(), ..Default::default() };
     let names = calls(ports[0]).await.names(request).await.unwrap().into_inner().names;
-    assert_eq!(names, [v1::NameFound { name: name(), members: 1 }]);
+    assert_eq!(names, [v1::NameFound { name: name(), members: 1, first: vec![] }]);
 }
 
 /// Mistakes get an error that says what is wrong, and cost the client nothing else.

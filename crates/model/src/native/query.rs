@@ -37,6 +37,8 @@ pub enum NativeQuery {
         after: Option<Name>,
         /// At most so many.
         limit: u32,
+        /// With so many members of each, the first in the queue first. Fewer names, if they were too many in all.
+        members: u32,
     },
     /// The sessions with an id after this one.
     Sessions {
@@ -44,6 +46,13 @@ pub enum NativeQuery {
         after: LeaseId,
         /// At most so many sessions.
         limit: u32,
+        /// At most so many things they hold, all together.
+        holdings: u32,
+    },
+    /// Those of these sessions that live.
+    SomeSessions {
+        /// Which; the first [`crate::limits::NATIVE_LIST_MAX`] are looked at.
+        sessions: Vec<LeaseId>,
         /// At most so many things they hold, all together.
         holdings: u32,
     },
@@ -66,7 +75,9 @@ impl NativeQuery {
                 needs.push(Need::ReadName(name.as_str()));
             }
             // Lists tell of others' names.
-            NativeQuery::Names { .. } | NativeQuery::Sessions { .. } => needs.push(Need::Admin),
+            NativeQuery::Names { .. } | NativeQuery::Sessions { .. } | NativeQuery::SomeSessions { .. } => {
+                needs.push(Need::Admin);
+            }
             NativeQuery::Session { session, .. } => needs.push(Need::Session(*session)),
         }
     }
@@ -86,7 +97,7 @@ pub enum NativeFound {
         /// Whether there are more.
         more: bool,
     },
-    /// To [`NativeQuery::Sessions`], and to [`NativeQuery::Session`] with one or none.
+    /// To [`NativeQuery::Sessions`] and [`NativeQuery::SomeSessions`], and to [`NativeQuery::Session`] with one or none.
     Sessions(Vec<NativeSession>),
 }
 
@@ -129,6 +140,8 @@ pub struct NameFound {
     pub name: Name,
     /// How many members it has.
     pub members: u64,
+    /// The first of them, as many as were asked for.
+    pub first: Vec<MemberFound>,
 }
 
 /// A session and what it holds.

@@ -1,6 +1,6 @@
 //! `tidelock locks` and `tidelock sessions`: who holds what, who waits, and for how long yet.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::IsTerminal as _;
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ use crate::output::{Printer, escaped};
 /// What stands in lines, in the order shown.
 const QUEUES: [(Kind, &str); 3] = [(Kind::Lock, "lock"), (Kind::Semaphore, "semaphore"), (Kind::Election, "election")];
 /// Most places shown of one line; how many more there are is said.
-const PLACES_SHOWN: usize = 100;
+const PLACES_SHOWN: u32 = 100;
 /// How often `--watch` looks.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
 
@@ -57,19 +57,20 @@ pub(crate) async fn locks(args: &LocksArgs) -> Result<(), Failure> {
 }
 
 async fn look(client: &Client, prefix: &str) -> Result<Found, Failure> {
-    let sessions = client.sessions().await.map_err(|error| failure(&error))?;
-    let left = sessions.into_iter().map(|session| (session.session, session.remaining_ms)).collect();
     let mut lines = Vec::new();
     for (kind, word) in QUEUES {
-        for found in client.names(kind, prefix).await.map_err(|error| failure(&error))? {
-            let asked = client.members(kind, &found.name, PLACES_SHOWN).await;
-            let (places, count) = asked.map_err(|error| failure(&error))?;
+        let asked = client.names_with_members(kind, prefix, PLACES_SHOWN).await;
+        for found in asked.map_err(|error| failure(&error))? {
             // A semaphore that nobody uses is no news; a lock is not even known then.
-            if count > 0 {
-                lines.push(Line { kind: word, name: found.name, places, count });
+            if found.members > 0 {
+                lines.push(Line { kind: word, name: found.name, places: found.first, count: found.members });
             }
         }
     }
+    let shown: BTreeSet<i64> = lines.iter().flat_map(|line| &line.places).map(|place| place.session).collect();
+    let shown: Vec<i64> = shown.into_iter().collect();
+    let sessions = client.sessions_of(&shown).await.map_err(|error| failure(&error))?;
+    let left = sessions.into_iter().map(|session| (session.session, session.remaining_ms)).collect();
     Ok(Found { lines, left })
 }
 

@@ -10,6 +10,10 @@ use tidelock_model::{
 
 use crate::State;
 
+/// Most bytes that the members told with a page of names show: with all around them they fit into a message that clients
+/// take unasked (4 MiB).
+const MEMBERS_BYTES_MAX: usize = 1 << 20;
+
 fn bounded(limit: u32) -> usize {
     limit.min(NATIVE_LIST_MAX) as usize
 }
@@ -24,19 +28,17 @@ impl State {
                 let item = self.keyspace.get(&keys::member(*kind, name, *place));
                 NativeFound::Member(item.and_then(|item| member_found(*kind, item)))
             }
-            NativeQuery::Names { kind, prefix, after, limit } => {
-                let (names, more) = self.names(*kind, prefix, after.as_ref(), bounded(*limit));
+            NativeQuery::Names { kind, prefix, after, limit, members } => {
+                let (names, more) = self.names(*kind, prefix, after.as_ref(), bounded(*limit), bounded(*members));
                 NativeFound::Names { names, more }
             }
             NativeQuery::Sessions { after, limit, holdings } => {
-                let mut room = bounded(*holdings);
                 let ids = self.sessions.after(*after).take(bounded(*limit));
-                let sessions = ids.filter_map(|id| {
-                    let session = self.describe_session(id, 0, room)?;
-                    room -= session.holdings.len();
-                    Some(session)
-                });
-                NativeFound::Sessions(sessions.collect())
+                NativeFound::Sessions(self.describe_sessions(ids, bounded(*holdings)))
+            }
+            NativeQuery::SomeSessions { sessions, holdings } => {
+                let ids = sessions.iter().copied().take(bounded(NATIVE_LIST_MAX));
+                NativeFound::Sessions(self.describe_sessions(ids, bounded(*holdings)))
             }
             NativeQuery::Session { session, skip, holdings } => {
                 NativeFound::Sessions(self.describe_session(*session, *skip, bounded(*holdings)).into_iter().collect())
@@ -59,24 +61,50 @@ impl State {
         }
     }
 
-    fn names(&self, kind: Kind, prefix: &str, after: Option<&Name>, limit: usize) -> (Vec<NameFound>, bool) {
+    fn names(
+        &self,
+        kind: Kind,
+        prefix: &str,
+        after: Option<&Name>,
+        limit: usize,
+        members_each: usize,
+    ) -> (Vec<NameFound>, bool) {
         let range = keys::names(kind, prefix);
         let mut next =
             after.map_or(range.start.clone(), |after| keys::members(kind, after).end.max(range.start.clone()));
         let mut found: Vec<NameFound> = Vec::new();
+        let (mut room, mut room_bytes) = (bounded(NATIVE_LIST_MAX), MEMBERS_BYTES_MAX);
         // One step for each name, however many members it has.
         while let Some(item) = self.keyspace.live_from(&next).next().filter(|item| item.key < range.end) {
             let Some((_, name, _)) = keys::parse(&item.key) else {
                 next = item.key.successor();
                 continue;
             };
-            if found.len() >= limit {
+            let range = keys::members(kind, &name);
+            let told = self.keyspace.live_range(&range).filter_map(|item| member_found(kind, item)).take(members_each);
+            let first: Vec<MemberFound> = told.collect();
+            let bytes = first.iter().filter_map(|one| one.queued.as_ref()).map(|own| own.data.as_bytes().len()).sum();
+            // The first name always fits, whatever it has: somebody who pages gets on.
+            let fits = found.is_empty() || (first.len() <= room && bytes <= room_bytes);
+            if found.len() >= limit || !fits {
                 return (found, true);
             }
-            next = keys::members(kind, &name).end;
-            found.push(NameFound { members: self.member_count(kind, &name), name });
+            room = room.saturating_sub(first.len());
+            room_bytes = room_bytes.saturating_sub(bytes);
+            next = range.end;
+            found.push(NameFound { members: self.member_count(kind, &name), name, first });
         }
         (found, false)
+    }
+
+    /// Those that live, with what they hold, so much of it all together.
+    fn describe_sessions(&self, ids: impl Iterator<Item = LeaseId>, mut room: usize) -> Vec<NativeSession> {
+        let sessions = ids.filter_map(|id| {
+            let session = self.describe_session(id, 0, room)?;
+            room -= session.holdings.len();
+            Some(session)
+        });
+        sessions.collect()
     }
 
     fn describe_session(&self, session: LeaseId, skip: u64, limit: usize) -> Option<NativeSession> {

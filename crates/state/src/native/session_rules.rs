@@ -5,8 +5,8 @@ use crate::testing::{Machine, load, pages, proposal};
 use tidelock_model::limits::NATIVE_UNACKNOWLEDGED_MAX;
 use tidelock_model::{
     Alarm, AlarmKind, Answer, AuthCommand, Batch, Caller, Command, Compare, Errand, Fencing, Kind, LeaseId, LogTime,
-    NativeAnswer, NativeCommand, NativeError, NativeFound, NativeOp, NativeQuery, NativeRequest, NodeId, Outcome,
-    Refusal, RequestId,
+    Name, NameFound, NativeAnswer, NativeCommand, NativeError, NativeFound, NativeOp, NativeQuery, NativeRequest,
+    NodeId, Outcome, Refusal, RequestId,
 };
 
 fn request(session: LeaseId, number: u64, acknowledged: u64, op: NativeOp) -> Command {
@@ -210,13 +210,14 @@ fn what_is_held_is_told_in_pages() {
         native.place(a, shared(lock));
     }
     let NativeFound::Names { names, more } =
-        native.read(NativeQuery::Names { kind: Kind::Lock, prefix: "m/".into(), after: None, limit: 2 })
+        native.read(NativeQuery::Names { kind: Kind::Lock, prefix: "m/".into(), after: None, limit: 2, members: 0 })
     else {
         panic!()
     };
     let shown: Vec<_> = names.iter().map(|found| (found.name.as_str(), found.members)).collect();
     assert_eq!((shown, more), (vec![("m/1", 2), ("m/2", 1)], true));
-    let rest = NativeQuery::Names { kind: Kind::Lock, prefix: "m/".into(), after: Some(name("m/2")), limit: 9 };
+    let (kind, after) = (Kind::Lock, Some(name("m/2")));
+    let rest = NativeQuery::Names { kind, prefix: "m/".into(), after, limit: 9, members: 0 };
     assert!(matches!(native.read(rest), NativeFound::Names { names, more: false } if names.len() == 1));
     let described = native.describe(Kind::Lock, "m/1");
     let queue: Vec<_> =
@@ -233,6 +234,38 @@ fn what_is_held_is_told_in_pages() {
         panic!()
     };
     assert_eq!((one[0].holdings[0].name.as_str(), one[0].holdings[0].token), ("m/1", 0));
+}
+
+/// Whoever looks at ten thousand locks asks a few questions, not one for each; and no answer grows beyond its bound.
+#[test]
+fn names_are_told_with_their_first_members_in_bounded_pages() {
+    let mut native = Native::new();
+    let sessions: Vec<LeaseId> = (0..3).map(|_| native.open()).collect();
+    for at in 0..400 {
+        for session in &sessions {
+            native.place(*session, shared(&format!("m/{at:03}")));
+        }
+    }
+    let page = |after: Option<Name>, members| {
+        let query = NativeQuery::Names { kind: Kind::Lock, prefix: "m/".into(), after, limit: 1000, members };
+        match native.read(query) {
+            NativeFound::Names { names, more } => (names, more),
+            other => panic!("{other:?}"),
+        }
+    };
+    let (first, more) = page(None, 5);
+    let whole = |found: &[NameFound]| found.iter().all(|one| one.first.len() == 3 && one.members == 3);
+    assert!(whole(&first) && (first.len(), more) == (333, true), "a thousand members at most");
+    let (rest, more) = page(Some(first[332].name.clone()), 5);
+    assert!(whole(&rest) && (rest.len(), more) == (67, false));
+    let (names, _) = page(None, 2);
+    assert!(names.iter().all(|one| one.first.iter().map(|member| member.session).eq(sessions[..2].iter().copied())));
+    let asked = vec![sessions[2], LeaseId(5), sessions[0]];
+    let NativeFound::Sessions(some) = native.read(NativeQuery::SomeSessions { sessions: asked, holdings: 2 }) else {
+        panic!()
+    };
+    let told: Vec<_> = some.iter().map(|one| (one.session, one.holdings.len(), one.count)).collect();
+    assert_eq!(told, [(sessions[2], 2, 400), (sessions[0], 0, 400)]);
 }
 
 /// Two replicas that carry out the same log have the same digest after every entry (R5), with everything in it.
