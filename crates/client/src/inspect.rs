@@ -19,7 +19,8 @@ impl Client {
         self.names_with_members(kind, prefix, 0).await
     }
 
-    /// The same, each with so many of its members (`first`), up to a thousand: a few questions, however many names there are.
+    /// The same, each with so many of its members (`first`), up to a thousand: a few questions, however many names
+    /// there are.
     pub async fn names_with_members(&self, kind: Kind, prefix: &str, members: u32) -> Result<Vec<NameFound>, Error> {
         let mut found: Vec<NameFound> = Vec::new();
         loop {

@@ -21,8 +21,8 @@ impl Client {
 
 /// Puts and deletes of keys, all of them or none, under tokens. See [`Client::write`].
 ///
-/// The keys are those that clients of etcd see. A write shows one token at least; it has up to 128 changes, each key once,
-/// and 48 KiB of keys and values.
+/// The keys are those that clients of etcd see. A write shows one token at least; it has up to 128 changes, each key
+/// once, and 48 KiB of keys and values.
 ///
 #[doc = concat!("```\n", include_str!("doc/write.rs"), "```")]
 #[must_use = "nothing is written before send()"]
@@ -43,8 +43,8 @@ impl Write {
         self.guarded(guard.kind(), guard.name(), guard.token())
     }
 
-    /// Writes only if `fence` lets `token` through: for who has the token from somebody else, and no guard. Keeps an old
-    /// token out once a later one was shown.
+    /// Writes only if `fence` lets `token` through: for who has the token from somebody else, and no guard. Keeps an
+    /// old token out once a later one was shown.
     pub fn fenced(self, fence: &str, token: Token) -> Write {
         self.guarded(Kind::Fence, fence, token)
     }

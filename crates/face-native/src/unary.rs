@@ -17,8 +17,8 @@ use crate::translate;
 /// The service, as paths name it.
 pub(crate) const SERVICE: &str = "tidelock.v1.Native";
 
-/// How many leases the leader is asked about at a time. Each is a question of its own; one after the other they would take as
-/// many round trips.
+/// How many leases the leader is asked about at a time. Each is a question of its own; one after the other they would
+/// take as many round trips.
 const LEASES_ASKED_AT_ONCE: usize = 128;
 
 /// A call with one message each way.

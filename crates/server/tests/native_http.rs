@@ -280,8 +280,8 @@ async fn the_port_has_tls_where_other_client_ports_do() {
     assert!(text.contains(" 200 ") && text.contains("\"session\""), "{text}");
 }
 
-/// H25: what a script asks again, after an answer that it did not get, must get that answer; and a number that it takes twice
-/// by mistake must not tell it that it holds another lock.
+/// H25: what a script asks again, after an answer that it did not get, must get that answer; and a number that it
+/// takes twice by mistake must not tell it that it holds another lock.
 #[test]
 fn what_is_asked_again_is_told_again_and_a_number_is_taken_once() {
     let (_cluster, ports) = Cluster::start_native(1);

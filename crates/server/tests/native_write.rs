@@ -48,8 +48,8 @@ async fn value(cluster: &Cluster, key: &str) -> Option<Vec<u8>> {
     answer.kvs.first().map(|found| found.value.to_vec())
 }
 
-/// K3, K4, K6: a holder that was paused past its time wakes up and writes. Whichever way it shows its token, nothing of its
-/// write may be there: neither the put nor the delete.
+/// K3, K4, K6: a holder that was paused past its time wakes up and writes. Whichever way it shows its token, nothing
+/// of its write may be there: neither the put nor the delete.
 #[tokio::test]
 async fn a_paused_holder_writes_nothing_after_the_next_one_wrote() {
     let (cluster, ports) = Cluster::start_native(1);
@@ -81,8 +81,8 @@ async fn a_paused_holder_writes_nothing_after_the_next_one_wrote() {
     assert_eq!(value(&cluster, "draft").await.as_deref(), Some(&b"3"[..]));
 }
 
-/// H25: a write whose answer was lost is asked again at another node, after somebody else changed the key. It must get its
-/// first answer and must not put the old value back.
+/// H25: a write whose answer was lost is asked again at another node, after somebody else changed the key. It must get
+/// its first answer and must not put the old value back.
 #[tokio::test]
 async fn a_write_that_is_asked_again_at_another_node_happens_once() {
     let (cluster, ports) = Cluster::start_native(3);

@@ -72,8 +72,8 @@ async fn granted(
 ) -> Result<u64, Problem> {
     let waiter = services.router.wait_at(subject.0, subject.1.as_str(), place);
     loop {
-        // Looked at after the wait was announced, so that no grant is missed; and each time, not read out of what woke us:
-        // the answer may be a repeated one, and the grant long past.
+        // Looked at after the wait was announced, so that no grant is missed; and each time, not read out of what woke
+        // us: the answer may be a repeated one, and the grant long past.
         match member(services, subject, place).await? {
             Some(own) if own.session == session.0 && own.token != 0 => return Ok(own.token),
             Some(own) if own.session == session.0 => {}

@@ -1,5 +1,5 @@
-//! Who waits for one place of a queue and has no stream: woken when something happens to that very place, and by nothing
-//! else (L8). However many wait for one name, a release wakes the one that it lets in.
+//! Who waits for one place of a queue and has no stream: woken when something happens to that very place, and by
+//! nothing else (L8). However many wait for one name, a release wakes the one that it lets in.
 
 use std::sync::Arc;
 
@@ -11,7 +11,8 @@ use super::{Map, Router};
 /// A place: a hash of kind and name, and its number.
 type Place = (u64, u64);
 
-/// Those who wait, by what they wait for. More than one only if a request is asked again while its first reply is held back.
+/// Those who wait, by what they wait for. More than one only if a request is asked again while its first reply is held
+/// back.
 #[derive(Default)]
 pub(super) struct Waiting(Map<Place, Vec<Arc<Notify>>>);
 

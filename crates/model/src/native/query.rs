@@ -97,7 +97,8 @@ pub enum NativeFound {
         /// Whether there are more.
         more: bool,
     },
-    /// To [`NativeQuery::Sessions`] and [`NativeQuery::SomeSessions`], and to [`NativeQuery::Session`] with one or none.
+    /// To [`NativeQuery::Sessions`] and [`NativeQuery::SomeSessions`], and to [`NativeQuery::Session`] with one or
+    /// none.
     Sessions(Vec<NativeSession>),
 }
 

@@ -10,8 +10,8 @@ use tidelock_model::{
 
 use crate::State;
 
-/// Most bytes that the members told with a page of names show: with all around them they fit into a message that clients
-/// take unasked (4 MiB).
+/// Most bytes that the members told with a page of names show: with all around them they fit into a message that
+/// clients take unasked (4 MiB).
 const MEMBERS_BYTES_MAX: usize = 1 << 20;
 
 fn bounded(limit: u32) -> usize {

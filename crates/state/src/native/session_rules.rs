@@ -59,8 +59,8 @@ fn h25_a_request_that_comes_again_gets_the_first_answer_and_has_no_second_effect
     }
 }
 
-/// A client that counts wrongly and takes a number twice must not be told that it holds what it does not hold: the answer
-/// to the first request is no answer to the second, and the first can still be asked for.
+/// A client that counts wrongly and takes a number twice must not be told that it holds what it does not hold: the
+/// answer to the first request is no answer to the second, and the first can still be asked for.
 #[test]
 fn h25_another_request_with_a_number_that_was_answered_is_refused() {
     let mut native = Native::new();
@@ -80,7 +80,8 @@ fn h25_another_request_with_a_number_that_was_answered_is_refused() {
     assert_eq!(native.describe(Kind::Lock, "m").count, 0);
 }
 
-/// Snapshots of version 4 have answers without a fingerprint: a client that comes back after an upgrade still gets its own.
+/// Snapshots of version 4 have answers without a fingerprint: a client that comes back after an upgrade still gets its
+/// own.
 #[test]
 fn an_answer_of_an_older_snapshot_is_given_again() {
     let mut native = Native::new();
@@ -158,8 +159,8 @@ fn an_open_that_comes_again_gets_the_same_session() {
     assert_eq!(machine.state.lease_count(), 1);
 }
 
-/// H25: the answer to a close may be lost like any other, and who asks again must be told the same: it is over. An id that
-/// was never given out is a mistake all the same, and so is that of a lease.
+/// H25: the answer to a close may be lost like any other, and who asks again must be told the same: it is over. An id
+/// that was never given out is a mistake all the same, and so is that of a lease.
 #[test]
 fn h25_a_session_that_is_closed_again_is_over_and_one_that_never_was_is_unknown() {
     let mut native = Native::new();

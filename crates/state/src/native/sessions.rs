@@ -6,8 +6,8 @@
 //! is refused more, so the memory is bounded. It is kept in its byte form: most sessions have one short answer in it.
 //!
 //! With each answer lies a fingerprint of what was asked: a number that comes again with another request is a client's
-//! mistake, and the answer to the first would be a lie to the second. It stands after the outcome, since answers in snapshots up
-//! to version 4 have none; those are given whatever is asked.
+//! mistake, and the answer to the first would be a lie to the second. It stands after the outcome, since answers in
+//! snapshots up to version 4 have none; those are given whatever is asked.
 //!
 //! ```text
 //! session = owner:text  acknowledged:varint  (number - acknowledged:varint  answer:bytes)*

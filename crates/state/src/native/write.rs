@@ -1,7 +1,7 @@
 //! Changes of clients' keys under tokens: the store itself keeps out who holds a lock no more (K3, K4).
 //!
-//! A token of a queue is good while the session holds its place: whatever took the place away came before in the log, so
-//! no write of a former holder comes after it. A token of a fence is good unless a larger one was let through.
+//! A token of a queue is good while the session holds its place: whatever took the place away came before in the log,
+//! so no write of a former holder comes after it. A token of a fence is good unless a larger one was let through.
 
 use tidelock_model::{Answer, Fencing, GuardedWrite, Kind, LeaseId, NativeAnswer, NativeError, Refusal, TokenGuard};
 

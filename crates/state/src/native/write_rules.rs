@@ -105,7 +105,8 @@ fn a_write_with_one_thing_wrong_changes_nothing() {
     assert_eq!(pairs(&native), [pair("b", "2")]);
 }
 
-/// H25: a write whose answer was lost is asked again, perhaps after another wrote the same key: it must not be put back.
+/// H25: a write whose answer was lost is asked again, perhaps after another wrote the same key: it must not be put
+/// back.
 #[test]
 fn h25_a_write_that_comes_again_does_not_write_twice() {
     let mut native = Native::new();
