@@ -208,6 +208,18 @@ inhabitants! {
     BlocksOverlap = "blocks-overlap",
     /// K4: a fence lets old tokens through.
     FenceAdmitsOldTokens = "fence-admits-old-tokens",
+    /// K6: a transaction that shows a token is carried out however old it is.
+    OldTokenInATransaction = "old-token-in-a-transaction",
+    /// K4: a transaction shows a token and is let through, and the fence does not remember it.
+    ShownTokenForgotten = "shown-token-forgotten",
+    /// K6: a fence lets each token through once.
+    TokenLetThroughOnce = "token-let-through-once",
+    /// K5: permits that a resize adds are given to nobody.
+    ResizeWakesNobody = "resize-wakes-nobody",
+    /// K2: something is forgotten while it is used.
+    ForgottenWhileUsed = "forgotten-while-used",
+    /// S3: who asks for a session whose end is only proposed is told that it is over.
+    EndingSessionToldAsOver = "ending-session-told-as-over",
     /// U1: an object that is retired may go at once, whoever keeps it.
     RetiredWhileKept = "retired-while-kept",
     /// U1: a version may go while the last one published before it is read.

@@ -135,6 +135,9 @@ impl LeaseClock {
             return Look::Later;
         }
         let Some(timer) = self.timers.get_mut(&call.id) else { return Look::Known(None) };
+        if timer.ending && tidelock_model::planted!(EndingSessionToldAsOver) {
+            return Look::Known(None);
+        }
         if timer.ending && !tidelock_model::planted!(EndingLeaseRenewed) {
             let waiting = self.waiting.entry(call.id).or_default();
             if waiting.len() < CALLS_WAITING_MAX {

@@ -32,6 +32,8 @@ mod locks;
 mod members;
 mod native_answers;
 mod native_beliefs;
+pub(crate) mod native_fenced;
+mod native_forgotten;
 mod native_meetings;
 mod native_notices;
 mod native_queues;
@@ -144,6 +146,8 @@ pub const CHECKERS: &[Checker] = &[
     Checker { invariants: "R2 R3 R4 R6 S4", name: "znode_writes", check: znode_writes::check },
     Checker { invariants: "K1 K2 K5 E1", name: "native_queues", check: native_queues::check },
     Checker { invariants: "K1 K2 E1 H9", name: "native_beliefs", check: native_beliefs::check },
+    Checker { invariants: "K4 K6", name: "native_fenced", check: native_fenced::check },
+    Checker { invariants: "K2 K4 B1 P1 U1 R3", name: "native_forgotten", check: native_forgotten::check },
     Checker { invariants: "K5 E1 B1 P1", name: "native_notices", check: native_notices::check },
     Checker { invariants: "B1 P1 U1", name: "native_meetings", check: native_meetings::check },
     Checker { invariants: "S1 S2 S3 K3 L1 L2", name: "native_sessions", check: native_sessions::check },

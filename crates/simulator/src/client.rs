@@ -118,14 +118,25 @@ struct Inner {
     node: Cell<Option<NodeId>>,
     /// How many values it has made.
     values: Cell<u64>,
+    /// Until when nothing of it gets through, and which way.
+    cut: Cell<(Micros, Cut)>,
+}
+
+/// Which messages of a client get lost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Cut {
+    /// All of them.
+    BothWays,
+    /// What the nodes tell it: they go on hearing from it.
+    Answers,
 }
 
 impl Client {
     /// A client with an id that no other has.
     #[must_use]
     pub fn new(id: u32, around: Rc<Surroundings>, random: Random, timeout: Micros) -> Client {
-        let (node, values) = (Cell::new(None), Cell::new(0));
-        Client(Rc::new(Inner { id, around, random: RefCell::new(random), timeout, node, values }))
+        let (node, values, cut) = (Cell::new(None), Cell::new(0), Cell::new((0, Cut::BothWays)));
+        Client(Rc::new(Inner { id, around, random: RefCell::new(random), timeout, node, values, cut }))
     }
 
     /// Who it is.
@@ -185,6 +196,17 @@ impl Client {
     /// Waits, from `low` to `high`.
     pub async fn think(&self, low: Micros, high: Micros) {
         self.sleep(self.between(low, high)).await;
+    }
+
+    /// Cuts the client off from all nodes for a while. What it asks meanwhile, it waits for in vain.
+    pub fn cut_off(&self, time: Micros, cut: Cut) {
+        self.0.cut.set((self.now() + time, cut));
+    }
+
+    /// Whether what nodes tell it gets lost now.
+    #[must_use]
+    pub fn is_cut_off(&self) -> bool {
+        self.now() < self.0.cut.get().0
     }
 
     /// Whether the run is over: finish.
@@ -291,16 +313,32 @@ impl Client {
         request: Request,
         caller: impl FnOnce(&dyn Coordinator) -> Caller,
     ) -> Told {
-        self.travel().await;
+        self.travel_there().await;
         let coordinator = door.coordinator();
         let caller = caller(&*coordinator);
         let told = within(door, handling::handle(coordinator, caller, request)).await;
-        self.travel().await;
+        self.travel_back().await;
         match told {
             // The answer was under way when the connection broke.
             Ok(_) if door.is_broken() => Told::Unknown(BROKE.to_owned()),
             Ok(told) => told,
             Err(_) => Told::Unknown(BROKE.to_owned()),
+        }
+    }
+
+    /// A request is under way. One that gets lost never arrives.
+    async fn travel_there(&self) {
+        self.travel().await;
+        if self.is_cut_off() && self.0.cut.get().1 == Cut::BothWays {
+            std::future::pending::<()>().await;
+        }
+    }
+
+    /// An answer is under way. One that gets lost never arrives.
+    async fn travel_back(&self) {
+        self.travel().await;
+        if self.is_cut_off() {
+            std::future::pending::<()>().await;
         }
     }
 
@@ -318,7 +356,10 @@ impl Client {
     ) -> Option<T> {
         let around = &self.0.around;
         let door = around.doors.door(node)?;
-        let called = within(&door, async { call(door.coordinator()).await });
+        let called = async {
+            let answer = within(&door, async { call(door.coordinator()).await }).await;
+            if self.is_cut_off() { std::future::pending().await } else { answer }
+        };
         around.clock.within(self.0.timeout, called).await?.ok()
     }
 

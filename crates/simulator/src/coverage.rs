@@ -153,6 +153,20 @@ paths! {
     NATIVE_STALE_REFUSED = "path: native token refused", 150;
     /// A fence refused an old token.
     NATIVE_FENCED = "path: native fence refused an old token", 100;
+    /// A transaction that showed the token of a lock was carried out.
+    NATIVE_FENCED_WRITE = "path: native token shown in a transaction", 300;
+    /// A transaction that showed an old token was refused.
+    NATIVE_FENCED_WRITE_REFUSED = "path: native transaction refused for its old token", 50;
+    /// K6, the stated limit: where no token is asked for, one who had lost its lock wrote after the next holder.
+    NATIVE_UNFENCED_WENT_BACK = "path: old holder of a native lock wrote where no token is asked for", 5;
+    /// A client could reach no node for a while.
+    NATIVE_CLIENT_CUT_OFF = "path: native client cut off from all nodes", 100;
+    /// A semaphore got another number of permits.
+    NATIVE_RESIZED = "path: native semaphore resized", 100;
+    /// Something that nobody used was removed.
+    NATIVE_FORGOTTEN = "path: native name forgotten", 50;
+    /// Something was to be removed that somebody used.
+    NATIVE_FORGET_REFUSED = "path: native name in use not forgotten", 20;
     /// A leader named its successor.
     NATIVE_SUCCESSOR = "path: native leader named its successor", 100;
     /// A client waited for the next phase of a phaser, and it came.

@@ -175,6 +175,9 @@ pub enum Compare {
     ModifiedAt(String, i64),
     /// The key was written so many times since it was created; 0: it does not exist.
     VersionIs(String, i64),
+    /// The native fence of this name lets the token through; it lets none before it through from then on. Clients of
+    /// etcd cannot say this: it is the store's own.
+    Admits(String, u64),
 }
 
 /// What a client was told.

@@ -233,7 +233,7 @@ fn tree_change(event: &Event) -> TreeChange {
     }
 }
 
-fn change(event: &Event) -> Change {
+pub(crate) fn change(event: &Event) -> Change {
     let key = String::from_utf8_lossy(event.key.name()).into_owned();
     let meta = event.record.meta();
     let signed = |number: u64| i64::try_from(number).unwrap_or(i64::MAX);

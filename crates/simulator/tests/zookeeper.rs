@@ -3,40 +3,16 @@
 //!
 //! What is judged is in `check/session_*.rs`, `check/watch_once.rs` and `check/znode_writes.rs`.
 
-use std::collections::BTreeMap;
+mod first_seeds;
 
-use tidelock_simulator::arguments;
-use tidelock_simulator::campaign::{replay_command, run_seed};
+use first_seeds::{assert_reached, runs};
 use tidelock_simulator::coverage;
-use tidelock_simulator::plan::Plan;
-
-/// Seeds that each test runs.
-const SEEDS: usize = 4;
-
-/// Runs the first few seeds in which ZooKeeper's clients take part, with these options; gives what they reached.
-fn runs(options: &str) -> BTreeMap<String, u64> {
-    let overrides = arguments::parse(options).expect("options as the simulator prints them");
-    let has_znodes = |seed: &u64| Plan::draw(*seed).workloads.iter().any(|(name, _)| *name == "znodes");
-    let mut reached = BTreeMap::new();
-    for seed in (1..).filter(has_znodes).take(SEEDS) {
-        let result = run_seed(seed, &overrides, false).expect("names that exist");
-        assert_eq!(result.violations, [], "replay it: {}", replay_command(seed, &overrides, None));
-        result.coverage.into_iter().for_each(|(name, times)| *reached.entry(name).or_default() += times);
-    }
-    reached
-}
-
-fn assert_reached(reached: &BTreeMap<String, u64>, names: &[&str]) {
-    for name in names {
-        assert!(reached.get(*name).is_some_and(|times| *times > 0), "{name} was not reached: {reached:#?}");
-    }
-}
 
 /// A client that lost its session must find its ephemerals gone, wherever it looks, and nobody's go while its session
 /// lives: not when leaders crash or stand still, not when a session goes on elsewhere or tries to after its end.
 #[test]
 fn h11_ephemerals_live_exactly_as_long_as_their_sessions() {
-    let reached = runs("--only crash,pause,isolate,clients-cut-off");
+    let reached = runs("znodes", "--only crash,pause,isolate,clients-cut-off");
     assert_reached(
         &reached,
         &[
@@ -54,7 +30,7 @@ fn h11_ephemerals_live_exactly_as_long_as_their_sessions() {
 /// hole is refused is tested where logs are: `h12_any_missing_segment_is_refused` in `crates/journal`.
 #[test]
 fn h12_a_znode_that_was_acknowledged_survives() {
-    let reached = runs("--only crash-all,crash-at-write,sync-error");
+    let reached = runs("znodes", "--only crash-all,crash-at-write,sync-error");
     assert_reached(&reached, &[coverage::RESTART, coverage::CRASH_ALL, coverage::ZNODE_WATCH_FIRED]);
 }
 
@@ -62,6 +38,6 @@ fn h12_a_znode_that_was_acknowledged_survives() {
 /// would be a violation) nor what others asked.
 #[test]
 fn h13_requests_that_are_too_large_harm_nobody() {
-    let reached = runs("--only crash,partition");
+    let reached = runs("znodes", "--only crash,partition");
     assert_reached(&reached, &[coverage::OVERSIZED_REFUSED, coverage::SESSION_REATTACHED]);
 }

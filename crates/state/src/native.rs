@@ -161,7 +161,8 @@ impl State {
             return Err(NativeError::NotFound);
         }
         let has_children = kind == Kind::Phaser && self.phaser_tally(name).registered > 0;
-        if has_children || self.member_count(kind, name) > 0 {
+        let is_used = has_children || self.member_count(kind, name) > 0;
+        if is_used && !tidelock_model::planted!(ForgottenWhileUsed) {
             return Err(NativeError::InUse);
         }
         self.delete_key(at, &head);

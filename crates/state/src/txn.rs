@@ -149,7 +149,9 @@ impl State {
                 let Txn { compares, success, failure } = *txn;
                 // A token that was let through is remembered with what it did (K4).
                 for compare in compares.iter().filter(|_| succeeded) {
-                    if let (CompareTarget::Admits(token), Some(fence)) = (&compare.target, compare.range.as_single()) {
+                    if let (CompareTarget::Admits(token), Some(fence)) = (&compare.target, compare.range.as_single())
+                        && !tidelock_model::planted!(ShownTokenForgotten)
+                    {
                         self.raise_fence(revising, fence, *token);
                     }
                 }

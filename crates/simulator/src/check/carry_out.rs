@@ -129,6 +129,11 @@ impl<'a> Store<'_, 'a> {
             Compare::ValueIs(key, value) => self.get(key).is_some_and(|item| item.value == value),
             Compare::ModifiedAt(key, revision) => self.get(key).map_or(0, |item| item.modified) == *revision,
             Compare::VersionIs(key, version) => self.get(key).map_or(0, |item| item.version) == *version,
+            // A token is a revision that was there, and none that is older than one that was let through.
+            Compare::Admits(fence, token) => {
+                i64::try_from(*token).is_ok_and(|token| (1..=self.before).contains(&token))
+                    && self.replay.fence(fence, self.before) <= *token
+            }
         }
     }
 }

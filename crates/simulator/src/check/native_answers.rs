@@ -14,6 +14,7 @@ use tidelock_model::native_keys::Slot;
 use tidelock_model::native_records::{Gate, Stored};
 use tidelock_model::{Fencing, Kind, LeaseId, LogIndex, Name, NativeAnswer, NativeCommand, NativeError, NativeOp};
 
+use super::native_forgotten::user;
 use super::native_replay::{Thing, Things, place, stored, unsigned};
 use super::{Findings, Prepared};
 use crate::history::{History, NativeAsk, NativeTold, Stamp};
@@ -176,19 +177,27 @@ fn check_one_effect(history: &History, asked: &BTreeMap<(LeaseId, u64), Asked<'_
 /// apart.
 fn check_additions(history: &History, asked: &BTreeMap<(LeaseId, u64), Asked<'_>>, findings: &mut Findings) {
     let mut possible: BTreeMap<(&Name, i64), (Option<&Fencing>, bool)> = BTreeMap::new();
-    let mut blocks: Vec<(&Name, i64, i64)> = Vec::new();
+    // A counter that was forgotten begins anew.
+    let forgotten = |name: &Name, by: u64| {
+        let is_it = |change: &crate::history::NativeChange| {
+            (change.kind, &change.name) == (Kind::Counter, name) && change.became.is_none()
+        };
+        let until = history.ledger.native.iter().take_while(|(revision, _)| unsigned(**revision) <= by);
+        until.filter(|(_, at)| at.changes.iter().any(is_it)).count()
+    };
+    let mut blocks: Vec<(&Name, usize, i64, i64)> = Vec::new();
     for asked in asked.values() {
         let NativeOp::Add { name, delta, fencing } = asked.op else { continue };
         let refused = matches!(asked.decided, Some((.., Err(_))));
         possible.insert((name, *delta), (fencing.as_ref(), refused));
-        if let Some((.., Ok(NativeAnswer::Counter { before, after }))) = asked.decided {
-            blocks.push((name, before, after));
+        if let Some((revision, _, Ok(NativeAnswer::Counter { before, after }))) = asked.decided {
+            blocks.push((name, forgotten(name, revision), before, after));
         }
     }
     blocks.sort_unstable();
     for pair in blocks.windows(2) {
-        let ((name, first, end), (other, begin, last)) = (pair[0], pair[1]);
-        if name == other && begin < end {
+        let ((name, life, first, end), (other, next, begin, last)) = (pair[0], pair[1]);
+        if (name, life) == (other, next) && begin < end {
             findings.add("R3", format_args!("counter {name}: {first}..{end} and {begin}..{last} were both given out"));
         }
     }
@@ -202,7 +211,8 @@ fn check_additions(history: &History, asked: &BTreeMap<(LeaseId, u64), Asked<'_>
                 Some(Stored::Counter { value }) => *value,
                 _ => 0,
             };
-            if change.kind != Kind::Counter || change.name.as_str() == "compared" || change.name.as_str() == "touched" {
+            let is_known_by_its_steps = !matches!(change.name.as_str(), "compared" | "touched");
+            if change.kind != Kind::Counter || !is_known_by_its_steps || change.became.is_none() {
                 continue;
             }
             let (was, now) = (value(before.as_ref().and_then(stored)), value(change.became.as_ref().and_then(stored)));
@@ -334,6 +344,13 @@ fn judge(asked: &Asked<'_>, decided: &Decided, things: &Things, passed: &Passed,
             let left = !thing.is_some_and(|thing| thing.places().any(|(.., place)| place.token == *token));
             if held && left { Ok(()) } else { flaw("K3", "that session did not hold it, or still does") }
         }
+        (NativeOp::Forget { .. }, _) if thing.is_some_and(|thing| thing.head.is_some()) => {
+            flaw("R3", "it is still there")
+        }
+        (NativeOp::Resize { permits, .. }, _) => match thing.and_then(Thing::stored_head) {
+            Some(Stored::Semaphore(head)) if head.permits == *permits => Ok(()),
+            other => flaw("R3", format!("the ledger has {other:?}")),
+        },
         (NativeOp::GiveUp { place, .. }, _) => match passed.gone.get(&(kind, name.clone(), *place)) {
             Some(_) => Ok(()),
             None => flaw("R3", "it is still there"),
@@ -387,6 +404,10 @@ fn judge_error(error: &NativeError, op: &NativeOp, things: &Things) -> Result<()
             let now = fence.and_then(|fence| things.get(Kind::Fence, fence)).and_then(highest).unwrap_or(0);
             if now == *told && token < told { Ok(()) } else { flaw("K4", format!("the fence was at {now}")) }
         }
+        NativeError::InUse => match user(things, kind, name) {
+            Some(_) => Ok(()),
+            None => flaw("R3", "nobody used it"),
+        },
         NativeError::Busy { .. } | NativeError::QueueFull { .. } => {
             let taken = thing.is_some_and(|thing| !thing.members.is_empty());
             if taken { Ok(()) } else { flaw("K5", "nobody was there") }

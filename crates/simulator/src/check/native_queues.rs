@@ -2,7 +2,8 @@
 //!
 //! - tokens of a name strictly increase and are the revision of their grant, so a token has one holder (K1, K2; of an
 //!   election: E1);
-//! - holders agree with each other: one exclusive one, or shared ones, or as many permits as there are (K2, E1);
+//! - holders agree with each other: one exclusive one, or shared ones, or as many permits as there were when the last of
+//!   them was let in (K2, E1);
 //! - a place is granted when nobody waits before it (K5) and its session lives (K2);
 //! - one who waits hears nothing until its turn: its record does not change (K5);
 //! - after every entry whoever may be let in is let in: no wake-up is lost (K5).
@@ -125,7 +126,12 @@ impl Walk {
         }
         if let (Kind::Semaphore, Some(Stored::Semaphore(head))) = (kind, thing.stored_head()) {
             let used: u64 = holders.iter().map(|(.., place)| weight(place)).sum();
-            if used > u64::from(head.permits) || used != head.used {
+            // Permits may become fewer than are out; then nobody is let in. Who wants more than there are by now gets
+            // all of them.
+            let permits = u64::from(head.permits);
+            let is_new = |place: &Place| place.token == unsigned(revision);
+            let beyond = |place: &Place| is_new(place) && used - weight(place) + weight(place).min(permits) > permits;
+            if used != head.used || holders.iter().any(|(.., place)| beyond(place)) {
                 findings.add(
                     "K2",
                     format_args!("{kind:?} {name} at {revision}: {used} are out of {head:?}, held by {holders:?}"),

@@ -3,34 +3,35 @@
 use tidelock_model::native_keys::Slot;
 use tidelock_model::native_records::{Gate, Stored};
 use tidelock_model::{
-    Answer, Batch, Caller, Command, Data, Fencing, Kind, LeaseId, LogTime, Mode, Name, NativeAnswer, NativeCommand,
-    NativeError, NativeNotice, NativeOp, NativeRequest, NodeId, OnDeath, Origin, Proposal, Refusal, Term, Wait,
+    Answer, Batch, Caller, Command, Compare, Data, Fencing, Key, Kind, LeaseId, LogTime, Mode, Name, NativeAnswer,
+    NativeCommand, NativeError, NativeNotice, NativeOp, NativeRequest, NodeId, OnDeath, Op, Origin, Proposal, PutLease,
+    PutOp, PutValue, Refusal, Space, Term, Txn, Wait,
 };
 use tidelock_state::{LeaseChange, State};
 
 use super::all;
 use crate::history::{
-    History, Micros, NativeAsk, NativeBelief, NativeCall, NativeChange, NativePush, NativeRevision, NativeTold,
-    NativeValue, Observation, Stamp,
+    self, Content, History, Micros, NativeAsk, NativeBelief, NativeCall, NativeChange, NativePush, NativeRevision,
+    NativeTold, NativeValue, Observation, Operation, Request, Stamp, Told,
 };
-use crate::tap::native_change;
+use crate::tap::{change as change_of, native_change};
 
 const TTL_MS: u32 = 3_000;
 
-struct Maker {
+pub(super) struct Maker {
     state: State,
-    history: History,
+    pub(super) history: History,
     order: u64,
     now: Micros,
     numbers: std::collections::BTreeMap<LeaseId, u64>,
 }
 
-fn name(text: &str) -> Name {
+pub(super) fn name(text: &str) -> Name {
     Name::new(text).unwrap()
 }
 
 impl Maker {
-    fn new() -> Maker {
+    pub(super) fn new() -> Maker {
         let push = NativePush { node: NodeId(1), opened: Some(1), notices: vec![], closed: None };
         let history = History { native_pushes: vec![push], ..History::default() };
         Maker { state: State::new(), history, order: 0, now: 0, numbers: Default::default() }
@@ -50,7 +51,11 @@ impl Maker {
         let seen = self.stamp();
         for event in &effects.events {
             let modified = event.record.meta().modified;
-            self.history.ledger.changes.entry(modified.0 as i64).or_default();
+            let changes = self.history.ledger.changes.entry(modified.0 as i64).or_default();
+            if native_change(event).is_none() {
+                changes.push(change_of(event));
+                continue;
+            }
             let empty = NativeRevision { index, seen, changes: vec![] };
             let at = self.history.ledger.native.entry(modified.0 as i64).or_insert(empty);
             at.changes.extend(native_change(event));
@@ -89,20 +94,20 @@ impl Maker {
         result
     }
 
-    fn open(&mut self, client: u32) -> LeaseId {
+    pub(super) fn open(&mut self, client: u32) -> LeaseId {
         let opened = self.call(client, NativeCommand::Open { ttl_ms: TTL_MS, owner: String::new() }, u64::from(client));
         let Ok(NativeAnswer::Opened { session, .. }) = opened else { panic!("{opened:?}") };
         session
     }
 
-    fn ask(&mut self, session: LeaseId, op: NativeOp) -> Result<NativeAnswer, NativeError> {
+    pub(super) fn ask(&mut self, session: LeaseId, op: NativeOp) -> Result<NativeAnswer, NativeError> {
         let number = self.numbers.entry(session).or_default();
         *number += 1;
         let request = NativeRequest { session, number: *number, acknowledged: *number - 1, op };
         self.call(1, NativeCommand::Request(request), 0)
     }
 
-    fn lock(&mut self, session: LeaseId, mode: Mode) -> (u64, u64) {
+    pub(super) fn lock(&mut self, session: LeaseId, mode: Mode) -> (u64, u64) {
         let op = NativeOp::Acquire { name: name("l"), mode, permits: 0, wait: Wait::Queue(0), data: Data::default() };
         let Ok(NativeAnswer::Place { place, token, .. }) = self.ask(session, op) else { panic!() };
         (place, token)
@@ -112,25 +117,54 @@ impl Maker {
         self.ask(session, NativeOp::Release { kind: Kind::Lock, name: name("l"), token }).unwrap();
     }
 
-    fn end(&mut self, session: LeaseId) {
+    /// Writes `fenced/l` by showing a token; whether that was let through.
+    pub(super) fn write_fenced(&mut self, token: u64, value: &str) -> bool {
+        let (key, value) = (Key::new(Space::User, b"fenced/l"), format!("{token}#{value}"));
+        let put = PutOp {
+            key,
+            value: PutValue::Set(value.clone().into()),
+            lease: PutLease::Set(LeaseId::NONE),
+            want_previous: false,
+        };
+        let compares = vec![Compare::admits(&Fencing { fence: name("l"), token })];
+        let txn = Txn { compares, success: vec![Op::Put(put)], failure: vec![] };
+        let before = self.state.revision();
+        let called = self.stamp();
+        self.apply(Command::Write(Op::Txn(Box::new(txn))));
+        let (revision, returned) = (self.state.revision(), Some(self.stamp()));
+        let succeeded = revision > before;
+        let answers = if succeeded { vec![Content::Put { previous: None }] } else { vec![] };
+        let answer =
+            history::Answer { revision: revision.0 as i64, term: 1, content: Content::Txn { succeeded, answers } };
+        let request = Request::Txn {
+            compares: vec![history::Compare::Admits("l".into(), token)],
+            then: vec![history::Op::Put { key: "fenced/l".into(), value, lease: 0 }],
+            otherwise: vec![],
+        };
+        let (client, node, result) = (1, NodeId(1), Told::Answer(answer));
+        self.history.operations.push(Operation { client, node, called, returned, asker: None, request, result });
+        succeeded
+    }
+
+    pub(super) fn end(&mut self, session: LeaseId) {
         self.now += Micros::from(TTL_MS) * 1_000;
         self.apply(Command::LeaseRevoke { id: session });
     }
 
-    fn done(mut self) -> History {
+    pub(super) fn done(mut self) -> History {
         self.now += 10_000_000;
         self.history.bounds.ended = Some(self.stamp());
         self.history
     }
 }
 
-fn violations(history: &History) -> Vec<String> {
+pub(super) fn violations(history: &History) -> Vec<String> {
     let native = |checker: &str| checker.starts_with("native_");
     let found = all(history).into_iter().filter(|violation| native(violation.checker));
     found.map(|violation| format!("{} {}", violation.invariant, violation.checker)).collect()
 }
 
-fn assert_found(history: &History, wanted: &str) {
+pub(super) fn assert_found(history: &History, wanted: &str) {
     let found = violations(history);
     assert!(found.iter().any(|one| one == wanted), "{wanted} is not in {found:?}: {:#?}", all(history));
 }

@@ -7,7 +7,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 
-use crate::history::{Change, Kv, Ledger};
+use tidelock_model::Kind;
+use tidelock_model::native_records::Stored;
+
+use crate::history::{Change, Kv, Ledger, NativeValue};
 
 /// The `end` that means "everything from `key` on", in etcd's spelling.
 const FROM_KEY: &str = "\0";
@@ -47,6 +50,8 @@ pub(crate) struct Replay<'a> {
     owned: BTreeMap<i64, BTreeSet<&'a str>>,
     /// The last revision that put a key on each lease.
     attached: BTreeMap<i64, i64>,
+    /// What every fence was raised to, and when.
+    fences: BTreeMap<&'a str, Vec<(i64, u64)>>,
     flaws: Vec<(i64, &'a str, &'static str)>,
 }
 
@@ -58,6 +63,7 @@ impl<'a> Replay<'a> {
             dense: vec![Vec::new()],
             owned: BTreeMap::new(),
             attached: BTreeMap::new(),
+            fences: fences(ledger),
             flaws: Vec::new(),
         };
         for (revision, changes) in &ledger.changes {
@@ -131,6 +137,13 @@ impl<'a> Replay<'a> {
         found
     }
 
+    /// The highest token that a native fence had let through by a revision; 0: none.
+    pub(crate) fn fence(&self, name: &str, at: i64) -> u64 {
+        let raised = self.fences.get(name).map_or(&[][..], Vec::as_slice);
+        let count = raised.partition_point(|(revision, _)| *revision <= at);
+        raised[..count].last().map_or(0, |(_, highest)| *highest)
+    }
+
     /// The keys a lease owned as of a revision, in order.
     pub(crate) fn owned_by(&self, lease: i64, at: i64) -> Vec<&'a Kv> {
         let keys = self.owned.get(&lease).into_iter().flatten();
@@ -160,6 +173,21 @@ impl<'a> Replay<'a> {
         let upper = if empty { Bound::Included(first) } else { upper };
         self.keys.range::<str, _>((lower, upper)).filter(move |_| !empty).map(|(_, versions)| versions)
     }
+}
+
+/// What the ledger says that fences were raised to.
+fn fences(ledger: &Ledger) -> BTreeMap<&str, Vec<(i64, u64)>> {
+    let mut fences: BTreeMap<&str, Vec<(i64, u64)>> = BTreeMap::new();
+    for (revision, at) in &ledger.native {
+        for change in at.changes.iter().filter(|change| change.kind == Kind::Fence) {
+            let highest = match change.became.as_ref().map(|record| &record.value) {
+                Some(NativeValue::Stored(Stored::Fence { highest })) => *highest,
+                _ => 0,
+            };
+            fences.entry(change.name.as_str()).or_default().push((*revision, highest));
+        }
+    }
+    fences
 }
 
 fn place_of(revision: i64) -> usize {

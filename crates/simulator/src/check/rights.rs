@@ -181,8 +181,10 @@ fn read(key: &str) -> Need<'_> {
 fn needs(request: &Request) -> Vec<Need<'_>> {
     let mut needs = Vec::new();
     if let Request::Txn { compares, .. } = request {
-        needs.extend(compares.iter().map(|compare| match compare {
-            Compare::ValueIs(key, _) | Compare::ModifiedAt(key, _) | Compare::VersionIs(key, _) => read(key),
+        needs.extend(compares.iter().filter_map(|compare| match compare {
+            Compare::ValueIs(key, _) | Compare::ModifiedAt(key, _) | Compare::VersionIs(key, _) => Some(read(key)),
+            // Users here hold no native locks.
+            Compare::Admits(..) => None,
         }));
     }
     for op in operations(request) {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use tidelock_coordinator::{Consistency, Coordinator, ProposeError, ReadError, Role};
 use tidelock_etcd_api::etcdserverpb::{CompactionRequest, LeaseGrantRequest, LeaseRevokeRequest};
 use tidelock_face_etcd::{FaceError, Headers, Limits, kv, lease, txn};
-use tidelock_model::{Answer as Outcome, Caller, Command, LeaseId, Query, QueryAnswer, Revision};
+use tidelock_model::{Answer as Outcome, Caller, Command, LeaseId, Op as ModelOp, Query, QueryAnswer, Revision};
 
 use super::wire;
 use crate::history::{Answer, Compare, Content, Op, Request, Told};
@@ -31,10 +31,14 @@ fn misfit(error: FaceError) -> Told {
     Told::Unknown(error.to_string())
 }
 
+/// Whether what was to be proposed may have been carried out, or may still be. A face says the same of a node that is
+/// stopping and of one that stopped meanwhile.
+pub(super) fn is_fate_unknown(error: &ProposeError) -> bool {
+    matches!(error, ProposeError::OutcomeUnknown { .. } | ProposeError::Interrupted | ProposeError::Stopping)
+}
+
 fn not_proposed(error: ProposeError) -> Told {
-    // The face says the same of a node that is stopping and of one that stopped meanwhile.
-    let unknown =
-        matches!(error, ProposeError::OutcomeUnknown { .. } | ProposeError::Interrupted | ProposeError::Stopping);
+    let unknown = is_fate_unknown(&error);
     let text = FaceError::from(error).to_string();
     if unknown { Told::Unknown(text) } else { Told::Refused(text) }
 }
@@ -115,7 +119,10 @@ impl Face {
         const MISFIT: FaceError = FaceError::Internal("the answer does not fit the request");
         let request = wire::txn(compares, then, otherwise);
         let local = txn::is_serializable(&request);
-        let op = txn::txn_to_op(request, &self.limits).map_err(mistaken)?;
+        let mut op = txn::txn_to_op(request, &self.limits).map_err(mistaken)?;
+        if let ModelOp::Txn(txn) = &mut op {
+            txn.compares.extend(wire::admissions(compares));
+        }
         let (revision, answer) = if op.writes() {
             match self.propose(Command::Write(op)).await? {
                 (revision, Outcome::Op(answer)) => (revision, answer),

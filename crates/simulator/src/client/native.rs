@@ -10,6 +10,7 @@ use tidelock_model::{
     NodeId, ObjectFound, Outcome, Query, QueryAnswer, Refusal, RequestId,
 };
 
+use super::handling::is_fate_unknown;
 use super::{BROKE, Client, TOO_LATE, UNREACHABLE};
 use crate::doors::within;
 use crate::history::{History, NativeAsk, NativeTold};
@@ -26,9 +27,9 @@ impl Client {
             None => Some(NativeTold::Refused(UNREACHABLE.to_owned())),
             Some(door) => {
                 let asked = async {
-                    self.travel().await;
+                    self.travel_there().await;
                     let told = within(&door, handle(door.coordinator(), ask)).await;
-                    self.travel().await;
+                    self.travel_back().await;
                     told.ok().filter(|_| !door.is_broken()).unwrap_or(NativeTold::Unknown(BROKE.to_owned()))
                 };
                 around.clock.within(self.0.timeout, asked).await
@@ -57,6 +58,9 @@ impl Client {
     /// Where a node writes down what it is told; `None`: it cannot be heard from.
     #[must_use]
     pub fn native_push(&self, node: NodeId) -> Option<usize> {
+        if self.is_cut_off() {
+            return None;
+        }
         let push = self.0.around.doors.native(node)?;
         let is_open = |history: &mut History| history.native_pushes.get(push).is_some_and(|push| push.opened.is_some());
         self.0.around.recorder.with(is_open).then_some(push)
@@ -111,8 +115,6 @@ fn decided(outcome: Outcome) -> NativeTold {
 }
 
 fn not_proposed(error: &ProposeError) -> NativeTold {
-    let unknown =
-        matches!(error, ProposeError::OutcomeUnknown { .. } | ProposeError::Interrupted | ProposeError::Stopping);
     let text = error.to_string();
-    if unknown { NativeTold::Unknown(text) } else { NativeTold::Refused(text) }
+    if is_fate_unknown(error) { NativeTold::Unknown(text) } else { NativeTold::Refused(text) }
 }

@@ -12,6 +12,7 @@ use tidelock_etcd_api::etcdserverpb::{
 };
 use tidelock_etcd_api::mvccpb::event::EventType;
 use tidelock_etcd_api::mvccpb::{Event, KeyValue};
+use tidelock_model::{Fencing, Name};
 
 use crate::history::{Answer, Compare, Content, Kv, Op, WatchEvent};
 
@@ -41,7 +42,7 @@ pub(super) fn range(key: &str, end: Option<&str>, at: i64, serializable: bool) -
 
 pub(super) fn txn(compares: &[Compare], then: &[Op], otherwise: &[Op]) -> TxnRequest {
     TxnRequest {
-        compare: compares.iter().map(compare).collect(),
+        compare: compares.iter().filter_map(compare).collect(),
         success: then.iter().map(op).collect(),
         failure: otherwise.iter().map(op).collect(),
     }
@@ -56,19 +57,32 @@ fn op(op: &Op) -> RequestOp {
     RequestOp { request: Some(request) }
 }
 
-fn compare(compare: &Compare) -> WireCompare {
+/// `None`: etcd has no words for it.
+fn compare(compare: &Compare) -> Option<WireCompare> {
     let (key, target, expected) = match compare {
         Compare::ValueIs(key, value) => (key, CompareTarget::Value, TargetUnion::Value(bytes(value))),
         Compare::ModifiedAt(key, revision) => (key, CompareTarget::Mod, TargetUnion::ModRevision(*revision)),
         Compare::VersionIs(key, version) => (key, CompareTarget::Version, TargetUnion::Version(*version)),
+        Compare::Admits(..) => return None,
     };
-    WireCompare {
+    Some(WireCompare {
         result: CompareResult::Equal.into(),
         target: target.into(),
         key: bytes(key),
         range_end: Bytes::new(),
         target_union: Some(expected),
-    }
+    })
+}
+
+/// The conditions of a transaction that show a token to a native fence.
+pub(super) fn admissions(compares: &[Compare]) -> impl Iterator<Item = tidelock_model::Compare> {
+    compares.iter().filter_map(|compare| match compare {
+        Compare::Admits(fence, token) => {
+            let fence = Name::new(fence).ok()?;
+            Some(tidelock_model::Compare::admits(&Fencing { fence, token: *token }))
+        }
+        _ => None,
+    })
 }
 
 pub(super) fn answer(header: Option<ResponseHeader>, content: Content) -> Answer {

@@ -10,6 +10,7 @@
 //! `session` is how all of them ask and wait; what is asked for is in `queues`, `meetings` and `counts`.
 
 mod counts;
+mod fenced;
 mod meetings;
 mod queues;
 mod session;
@@ -73,8 +74,13 @@ async fn run(client: Client) {
 
 /// One thing after the other; now and then the session sleeps or dies in the middle of it, which is up to each.
 async fn do_something(session: &mut Session<'_>, memory: &mut Memory) {
+    if session.client().chance(10) {
+        fenced::cut_off(session);
+    }
     match session.client().below(100) {
-        0..30 => queues::lock(session, memory).await,
+        0..2 => counts::forget(session).await,
+        2..4 => fenced::write_with_old_token(session, memory).await,
+        4..30 => queues::lock(session, memory).await,
         30..41 => queues::semaphore(session).await,
         41..56 => queues::election(session, memory).await,
         56..68 => meetings::barrier(session).await,

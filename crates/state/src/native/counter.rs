@@ -101,6 +101,10 @@ impl State {
     pub(crate) fn admits(&self, range: &KeyRange, token: u64) -> bool {
         let Some(fence) = range.as_single() else { return false };
         let is_fence = matches!(keys::parse_borrowed(fence), Some((Kind::Fence, _, keys::Slot::Head)));
-        is_fence && (1..=self.revision.0).contains(&token) && self.highest_admitted(fence) <= token
+        let highest = self.highest_admitted(fence);
+        let is_new = highest < token || (highest == token && !tidelock_model::planted!(TokenLetThroughOnce));
+        is_fence
+            && (1..=self.revision.0).contains(&token)
+            && (is_new || tidelock_model::planted!(OldTokenInATransaction))
     }
 }

@@ -256,8 +256,10 @@ impl State {
         let before = self.semaphore(name).unwrap_or(Semaphore { permits: 0, used: 0, granted_to: 0 });
         if before.permits != permits {
             self.put_semaphore(at, name, Semaphore { permits, ..before });
-            let grants = self.grantable_permits(name);
-            self.grant_in_turn(at, Kind::Semaphore, name, grants);
+            if !tidelock_model::planted!(ResizeWakesNobody) {
+                let grants = self.grantable_permits(name);
+                self.grant_in_turn(at, Kind::Semaphore, name, grants);
+            }
         }
         Ok(NativeAnswer::Done)
     }

@@ -74,8 +74,12 @@ impl<'a> Values<'a> {
     /// What the register must hold for a compare to hold; `None` if that is not known, or if it is about
     /// another key.
     fn compared(&mut self, compare: &'a Compare) -> Option<State> {
-        let (Compare::ValueIs(key, _) | Compare::ModifiedAt(key, _) | Compare::VersionIs(key, _)) = compare;
+        let (Compare::ValueIs(key, _)
+        | Compare::ModifiedAt(key, _)
+        | Compare::VersionIs(key, _)
+        | Compare::Admits(key, _)) = compare;
         match compare {
+            Compare::Admits(..) => None,
             _ if key != self.key => None,
             Compare::ValueIs(_, value) => Some(self.number(value)),
             Compare::ModifiedAt(_, 0) | Compare::VersionIs(_, 0) => Some(ABSENT),

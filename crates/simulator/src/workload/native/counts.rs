@@ -153,6 +153,30 @@ pub(super) async fn hazard(session: &mut Session<'_>) {
     }
 }
 
+/// Removes what nobody uses, of anything that may be removed and of what may not.
+pub(super) async fn forget(session: &mut Session<'_>) {
+    let client = session.client();
+    let of = [
+        (Kind::Semaphore, "permits"),
+        (Kind::Latch, "latch-0"),
+        (Kind::Latch, "latch-1"),
+        (Kind::Phaser, "root-0"),
+        (Kind::Phaser, "branch-0"),
+        (Kind::Phaser, "leaf-0"),
+        (Kind::Counter, "block-0"),
+        (Kind::Counter, "guarded"),
+        (Kind::Rcu, "versions"),
+        (Kind::Hazard, "hazard"),
+        (Kind::Fence, "lock-0"),
+    ];
+    let (kind, text) = *client.pick(&of);
+    match session.ask(NativeOp::Forget { kind, name: name(text) }).await {
+        Some(Ok(_)) => client.around().coverage.hit(coverage::NATIVE_FORGOTTEN),
+        Some(Err(NativeError::InUse)) => client.around().coverage.hit(coverage::NATIVE_FORGET_REFUSED),
+        _ => {}
+    }
+}
+
 async fn look(session: &Session<'_>, kind: Kind, name: &Name) -> Option<(u64, ObjectFound)> {
     let client = session.client();
     client.native_look(client.choose_node()?, kind, name).await

@@ -7,7 +7,7 @@ use tidelock_model::{
 
 use super::counts::fenced_add;
 use super::session::Session;
-use super::{Memory, name};
+use super::{Memory, fenced, name};
 use crate::coverage;
 use crate::history::Micros;
 
@@ -36,13 +36,14 @@ pub(super) async fn lock(session: &mut Session<'_>, memory: &mut Memory) {
     let Some((place, token)) = queue_up(session, Kind::Lock, &name, mode, op).await else { return };
     for _ in 0..client.between(1, DONE_MAX) {
         if session.is_over() {
-            return;
+            return memory.keep_token(Kind::Lock, &name, token);
         }
         match client.below(10) {
-            0..5 if mode == Mode::Exclusive => {
+            0..2 if mode == Mode::Exclusive => {
                 let fencing = Fencing { fence: name.clone(), token };
                 fenced_add(session, memory, Some(fencing)).await;
             }
+            2..5 if mode == Mode::Exclusive => fenced::write(session, &name, token).await,
             5..7 => {
                 session.renew(Kind::Lock, &name, token).await;
             }
@@ -63,9 +64,21 @@ pub(super) async fn lock(session: &mut Session<'_>, memory: &mut Memory) {
 pub(super) async fn semaphore(session: &mut Session<'_>) {
     let client = session.client();
     let name = name("permits");
+    if client.chance(150) {
+        // More for all, or less than there are out.
+        let permits = u32::try_from(client.between(1, u64::from(2 * PERMITS))).unwrap_or(1);
+        if let Some(Ok(_)) = session.ask(NativeOp::Resize { name: name.clone(), permits }).await {
+            client.around().coverage.hit(coverage::NATIVE_RESIZED);
+        }
+    }
+    if session.is_over() {
+        return;
+    }
     let mode = Mode::Permits(u32::try_from(client.between(1, u64::from(PERMITS))).unwrap_or(1));
+    // Whoever makes it says how many there are; nobody else needs to know.
+    let permits = if client.chance(150) { PERMITS } else { 0 };
     let (wait, data) = (wait(session), Data::default());
-    let op = NativeOp::Acquire { name: name.clone(), mode, permits: PERMITS, wait, data };
+    let op = NativeOp::Acquire { name: name.clone(), mode, permits, wait, data };
     let Some(granted) = queue_up(session, Kind::Semaphore, &name, mode, op).await else { return };
     let time = client.between(HOLD.0, 2 * HOLD.1);
     session.dwell(time).await;

@@ -164,6 +164,19 @@ impl<'a> Session<'a> {
         self.dwell(time).await;
     }
 
+    /// Its time to live, at least.
+    pub(super) fn ttl(&self) -> Micros {
+        self.ttl
+    }
+
+    /// A client that is cut off goes on asking for its session to be renewed, until it hears something.
+    pub(super) async fn wait_until_heard(&mut self) {
+        while self.client.is_cut_off() && !self.client.stopping() {
+            self.keep_alive().await;
+            self.client.think(LOOK.0, LOOK.1).await;
+        }
+    }
+
     /// Does nothing at all until the session is surely over.
     pub(super) async fn oversleep(&mut self) {
         self.client.sleep(self.ttl + self.client.between(0, self.ttl)).await;

@@ -6,6 +6,7 @@ use tidelock_model::native_keys::{Slot, is_session};
 use tidelock_model::native_records::{Gate, Stored};
 use tidelock_model::{Kind, LeaseId, LogIndex, Name, NativeCommand};
 
+use crate::check::native_fenced::token_of;
 use crate::coverage::{self, Coverage};
 use crate::history::{History, NativeAsk, NativeRevision, NativeValue, Observation};
 
@@ -20,6 +21,7 @@ pub(super) fn count(coverage: &Coverage, history: &History) {
             ended_at.insert(i64::try_from(revision.0).unwrap_or(i64::MAX));
         }
     }
+    count_unfenced(coverage, history);
     let mut grants_of: BTreeMap<(LogIndex, Kind, Name), u64> = BTreeMap::new();
     let mut of_parties: BTreeSet<Name> = BTreeSet::new();
     for (revision, at) in &history.ledger.native {
@@ -34,6 +36,17 @@ pub(super) fn count(coverage: &Coverage, history: &History) {
         }
     }
     coverage.add(coverage::NATIVE_SEVERAL_LET_IN, grants_of.values().filter(|grants| **grants > 1).count() as u64);
+}
+
+/// How often one who had lost its lock wrote after the next holder did, where nobody asks for a token (K6).
+fn count_unfenced(coverage: &Coverage, history: &History) {
+    let mut highest: BTreeMap<&str, u64> = BTreeMap::new();
+    for change in history.ledger.changes.values().flatten().filter(|change| change.key.starts_with("unfenced/")) {
+        let Some(token) = change.became.as_ref().map(|kv| token_of(&kv.value)) else { continue };
+        let highest = highest.entry(&change.key).or_default();
+        coverage.add(coverage::NATIVE_UNFENCED_WENT_BACK, u64::from(token < *highest));
+        *highest = token.max(*highest);
+    }
 }
 
 fn closes(call: &crate::history::NativeCall) -> Option<i64> {
