@@ -158,13 +158,13 @@ paths! {
     /// A transaction that showed an old token was refused.
     NATIVE_FENCED_WRITE_REFUSED = "path: native transaction refused for its old token", 50;
     /// K6, the stated limit: where no token is asked for, one who had lost its lock wrote after the next holder.
-    NATIVE_UNFENCED_WENT_BACK = "path: old holder of a native lock wrote where no token is asked for", 5;
+    NATIVE_UNFENCED_WENT_BACK = "path: old holder of a native lock wrote where no token is asked for", 15;
     /// A client could reach no node for a while.
     NATIVE_CLIENT_CUT_OFF = "path: native client cut off from all nodes", 100;
     /// A semaphore got another number of permits.
-    NATIVE_RESIZED = "path: native semaphore resized", 100;
+    NATIVE_RESIZED = "path: native semaphore resized", 300;
     /// Something that nobody used was removed.
-    NATIVE_FORGOTTEN = "path: native name forgotten", 50;
+    NATIVE_FORGOTTEN = "path: native name forgotten", 200;
     /// Something was to be removed that somebody used.
     NATIVE_FORGET_REFUSED = "path: native name in use not forgotten", 20;
     /// A leader named its successor.

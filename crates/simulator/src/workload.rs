@@ -20,7 +20,8 @@
 //! | `guarded/<n>`    | `<token>#<unique>`; written by the holder of lock `<n>` alone, the token is when its place was made |
 //! | `auth/<n>/<k>`   | unique text, written by users                                        |
 //! | a znode          | unique text; which there are is told in `znodes/requests.rs`         |
-//! | `fenced/<name>`, `unfenced/<name>` | `<token>#<unique>`; written by who holds the native lock, or did: the one by showing its token, the other not |
+//! | `fenced/<name>`  | `<token>#<unique>`; written by showing the token of that native lock |
+//! | `unfenced/<name>` | the same, written without showing it                                |
 //! | a native name    | what `native.rs` makes of it; every addition to a counter adds another number |
 
 mod auth;

@@ -299,6 +299,12 @@ fn judge(asked: &Asked<'_>, decided: &Decided, things: &Things, passed: &Passed,
         Ok(answer) => answer,
         Err(error) => return judge_error(error, asked.op, things),
     };
+    if let Some(fencing) = fencing(asked.op) {
+        let now = fence(things, &fencing.fence);
+        if now != fencing.token {
+            return flaw("K4", format!("the fence was at {now}"));
+        }
+    }
     let made = member_made(answer);
     if made != 0 && makes_a_member(asked.op) && (made <= seen || made > *revision) {
         return flaw("R3", format!("revision {seen} had been there before it was asked"));
@@ -334,10 +340,6 @@ fn judge(asked: &Asked<'_>, decided: &Decided, things: &Things, passed: &Passed,
         (NativeOp::Add { .. } | NativeOp::CompareAndSet { .. }, NativeAnswer::Counter { after, .. }) => {
             let now = counter(thing);
             if now == *after { Ok(()) } else { flaw("R3", format!("it was {now}")) }
-        }
-        (NativeOp::Admit(fencing), _) => {
-            let now = thing.and_then(highest).unwrap_or(0);
-            if now == fencing.token { Ok(()) } else { flaw("K4", format!("the fence was at {now}")) }
         }
         (NativeOp::Release { .. }, NativeAnswer::Left { token }) => {
             let held = passed.tokens.get(&(kind, name.clone(), *token)) == Some(&asked.session.0);
@@ -397,23 +399,33 @@ fn judge_error(error: &NativeError, op: &NativeOp, things: &Things) -> Result<()
             if now == *actual { Ok(()) } else { flaw("R3", format!("it was {now}")) }
         }
         NativeError::Fenced { token, highest: told } => {
-            let fence = match op {
-                NativeOp::Add { fencing: Some(fencing), .. } | NativeOp::Admit(fencing) => Some(&fencing.fence),
-                _ => None,
-            };
-            let now = fence.and_then(|fence| things.get(Kind::Fence, fence)).and_then(highest).unwrap_or(0);
+            let now = fencing(op).map_or(0, |fencing| fence(things, &fencing.fence));
             if now == *told && token < told { Ok(()) } else { flaw("K4", format!("the fence was at {now}")) }
         }
-        NativeError::InUse => match user(things, kind, name) {
-            Some(_) => Ok(()),
-            None => flaw("R3", "nobody used it"),
-        },
+        NativeError::InUse if matches!(op, NativeOp::Forget { .. }) && user(things, kind, name).is_none() => {
+            flaw("R3", "nobody used it")
+        }
         NativeError::Busy { .. } | NativeError::QueueFull { .. } => {
             let taken = thing.is_some_and(|thing| !thing.members.is_empty());
             if taken { Ok(()) } else { flaw("K5", "nobody was there") }
         }
         _ => Ok(()),
     }
+}
+
+/// The token a request shows, and to which fence.
+fn fencing(op: &NativeOp) -> Option<&Fencing> {
+    match op {
+        NativeOp::Add { fencing, .. } | NativeOp::CompareAndSet { fencing, .. } | NativeOp::Publish { fencing, .. } => {
+            fencing.as_ref()
+        }
+        NativeOp::Admit(fencing) => Some(fencing),
+        _ => None,
+    }
+}
+
+fn fence(things: &Things, name: &Name) -> u64 {
+    things.get(Kind::Fence, name).and_then(highest).unwrap_or(0)
 }
 
 fn counter(thing: Option<&Thing>) -> i64 {

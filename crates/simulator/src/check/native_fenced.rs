@@ -1,8 +1,8 @@
 //! K4, K6: what a native lock guards is written by one holder after the other where the token is asked for.
 //!
-//! A client that was stopped or cut off may believe to hold a lock that is another's by now, and nobody can keep it from
-//! writing: that is the stated limit (K6), and nothing is said here of `unfenced/<lock>`, which asks for no token. Of
-//! `fenced/<lock>`, written by transactions that show the token to the lock's fence, it is said that
+//! A client that was stopped or cut off may believe to hold a lock that is another's by now, and nobody can keep it
+//! from writing: that is the stated limit (K6), and nothing is said here of `unfenced/<lock>`, which asks for no token.
+//! Of `fenced/<lock>`, written by transactions that show the token to the lock's fence, it is said that
 //! - its tokens never go back, so the writes of two holders do not mix (K6);
 //! - each of them was granted by that lock before (K6);
 //! - the fence is at the token of the last write, so nothing older gets through elsewhere either (K4);

@@ -1,8 +1,8 @@
 //! K2, K4, B1, P1, U1: what is forgotten is what nobody uses, because somebody asked for it.
 //!
 //! The head of a semaphore, a latch, a phaser, a counter or versions goes by a request of its own alone, and only when
-//! it has no members, nor a phaser below it that has. That of a fence or a hazard never goes: who comes back from a long
-//! pause would find no trace of what it must not do any more. Barriers go by themselves (`native_meetings.rs`).
+//! it has no members, nor a phaser below it that has. That of a fence or a hazard never goes: who comes back from a
+//! long pause would find no trace of what it must not do any more. Barriers go by themselves (`native_meetings.rs`).
 
 use std::collections::BTreeSet;
 
@@ -10,7 +10,7 @@ use tidelock_model::native_keys::Slot;
 use tidelock_model::native_records::Stored;
 use tidelock_model::{Kind, Name, NativeCommand, NativeError, NativeOp};
 
-use super::native_replay::{Subject, Things};
+use super::native_replay::{Subject, Thing, Things};
 use super::{Findings, Prepared};
 use crate::history::{History, NativeAsk, NativeTold};
 
@@ -54,8 +54,11 @@ pub(crate) fn user(things: &Things, kind: Kind, name: &Name) -> Option<String> {
     if let Some((number, _)) = own {
         return Some(format!("member {number}"));
     }
-    let is_below = |thing: &super::native_replay::Thing| matches!(thing.stored_head(), Some(Stored::Phaser(phaser)) if phaser.parent.as_ref() == Some(name));
-    let mut below = things.of_kind(Kind::Phaser).filter(|(_, thing)| kind == Kind::Phaser && is_below(thing));
+    let is_below = |thing: &Thing| match thing.stored_head() {
+        Some(Stored::Phaser(phaser)) => kind == Kind::Phaser && phaser.parent.as_ref() == Some(name),
+        _ => false,
+    };
+    let mut below = things.of_kind(Kind::Phaser).filter(|(_, thing)| is_below(thing));
     below.find_map(|(of, _)| Some(format!("{of}, of which {}", user(things, Kind::Phaser, of)?)))
 }
 

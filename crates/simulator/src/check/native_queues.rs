@@ -2,8 +2,8 @@
 //!
 //! - tokens of a name strictly increase and are the revision of their grant, so a token has one holder (K1, K2; of an
 //!   election: E1);
-//! - holders agree with each other: one exclusive one, or shared ones, or as many permits as there were when the last of
-//!   them was let in (K2, E1);
+//! - holders agree with each other: one exclusive one, or shared ones, or as many permits as there were when the last
+//!   of them was let in (K2, E1);
 //! - a place is granted when nobody waits before it (K5) and its session lives (K2);
 //! - one who waits hears nothing until its turn: its record does not change (K5);
 //! - after every entry whoever may be let in is let in: no wake-up is lost (K5).

@@ -26,27 +26,41 @@ pub(super) async fn touch(session: &mut Session<'_>) {
     session.ask(NativeOp::CompareAndSet { name, expected: 0, value: 0, fencing }).await;
 }
 
-/// Adds to what the holder of a lock counts, under its token.
-pub(super) async fn fenced_add(session: &mut Session<'_>, memory: &mut Memory, fencing: Option<Fencing>) {
-    let delta = unique_delta(session, memory);
-    let told = session.ask(NativeOp::Add { name: name("guarded"), delta, fencing }).await;
+/// Changes something under the token of a lock, in one of the ways that ask for one.
+pub(super) async fn change_fenced(session: &mut Session<'_>, memory: &mut Memory, fencing: Fencing) {
+    match session.client().below(4) {
+        0 => compare_and_set(session, Some(fencing)).await,
+        1 => {
+            let told = publish(session, &name("versions"), Some(fencing)).await;
+            note_fenced(session, told);
+        }
+        _ => fenced_add(session, memory, Some(fencing)).await,
+    }
+}
+
+fn note_fenced(session: &Session<'_>, told: Decided) {
     if let Some(Err(NativeError::Fenced { .. })) = told {
         session.client().around().coverage.hit(coverage::NATIVE_FENCED);
     }
+}
+
+/// Adds to what the holder of a lock counts, under its token.
+async fn fenced_add(session: &mut Session<'_>, memory: &mut Memory, fencing: Option<Fencing>) {
+    let delta = unique_delta(session, memory);
+    let told = session.ask(NativeOp::Add { name: name("guarded"), delta, fencing }).await;
+    note_fenced(session, told);
 }
 
 pub(super) async fn count(session: &mut Session<'_>, memory: &mut Memory) {
     let client = session.client();
     let old = memory.old_tokens.iter().find(|(kind, ..)| *kind == Kind::Lock).cloned();
     match (client.below(4), old) {
-        (0, Some((_, fence, token))) => fenced_add(session, memory, Some(Fencing { fence, token })).await,
+        (0, Some((_, fence, token))) => change_fenced(session, memory, Fencing { fence, token }).await,
         (1, Some((_, fence, token))) => {
-            if let Some(Err(NativeError::Fenced { .. })) = session.ask(NativeOp::Admit(Fencing { fence, token })).await
-            {
-                client.around().coverage.hit(coverage::NATIVE_FENCED);
-            }
+            let told = session.ask(NativeOp::Admit(Fencing { fence, token })).await;
+            note_fenced(session, told);
         }
-        (2, _) => compare_and_set(session).await,
+        (2, _) => compare_and_set(session, None).await,
         _ => {
             let name = name(&format!("block-{}", client.below(COUNTERS)));
             let delta = unique_delta(session, memory);
@@ -56,13 +70,13 @@ pub(super) async fn count(session: &mut Session<'_>, memory: &mut Memory) {
 }
 
 /// Counts up by comparing: what is expected is found by trying.
-async fn compare_and_set(session: &mut Session<'_>) {
+async fn compare_and_set(session: &mut Session<'_>, fencing: Option<Fencing>) {
     let (name, mut expected) = (name("compared"), 0);
     for _ in 0..3 {
-        let value = expected + 1;
-        match session.ask(NativeOp::CompareAndSet { name: name.clone(), expected, value, fencing: None }).await {
+        let (value, fencing) = (expected + 1, fencing.clone());
+        match session.ask(NativeOp::CompareAndSet { name: name.clone(), expected, value, fencing }).await {
             Some(Err(NativeError::Mismatch { actual })) => expected = actual,
-            _ => return,
+            told => return note_fenced(session, told),
         }
     }
 }
@@ -71,7 +85,7 @@ pub(super) async fn versions(session: &mut Session<'_>) {
     let client = session.client();
     let name = name("versions");
     if client.chance(300) {
-        let told = publish(session, &name).await;
+        let told = publish(session, &name, None).await;
         let Some(Ok(NativeAnswer::Version { version, .. })) = told else { return };
         let found = |found: &ObjectFound| match found.head {
             Some(Stored::Rcu { oldest, .. }) => (oldest >= version).then_some(()),
@@ -87,7 +101,7 @@ pub(super) async fn versions(session: &mut Session<'_>) {
     }
     let told = session.ask(NativeOp::StartReading { name: name.clone() }).await;
     if matches!(told, Some(Err(NativeError::NotFound))) {
-        publish(session, &name).await;
+        publish(session, &name, None).await;
     }
     let Some(Ok(NativeAnswer::Version { reader, .. })) = told else { return };
     let mut reported = 0;
@@ -98,7 +112,7 @@ pub(super) async fn versions(session: &mut Session<'_>) {
             return;
         }
         if client.chance(400) {
-            publish(session, &name).await;
+            publish(session, &name, None).await;
         }
         let Some((_, found)) = look(session, Kind::Rcu, &name).await else { return };
         let Some(Stored::Rcu { version, .. }) = found.head else { return };
@@ -113,9 +127,9 @@ pub(super) async fn versions(session: &mut Session<'_>) {
     }
 }
 
-async fn publish(session: &mut Session<'_>, name: &Name) -> Decided {
+async fn publish(session: &mut Session<'_>, name: &Name, fencing: Option<Fencing>) -> Decided {
     let data = Data::new(Bytes::from(session.client().unique())).unwrap_or_default();
-    session.ask(NativeOp::Publish { name: name.clone(), data, fencing: None }).await
+    session.ask(NativeOp::Publish { name: name.clone(), data, fencing }).await
 }
 
 pub(super) async fn hazard(session: &mut Session<'_>) {

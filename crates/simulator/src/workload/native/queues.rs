@@ -5,7 +5,7 @@ use tidelock_model::{
     Data, Fencing, Kind, LeaseId, Mode, Name, NativeAnswer, NativeError, NativeNotice, NativeOp, ObjectFound, Wait,
 };
 
-use super::counts::fenced_add;
+use super::counts::change_fenced;
 use super::session::Session;
 use super::{Memory, fenced, name};
 use crate::coverage;
@@ -41,7 +41,7 @@ pub(super) async fn lock(session: &mut Session<'_>, memory: &mut Memory) {
         match client.below(10) {
             0..2 if mode == Mode::Exclusive => {
                 let fencing = Fencing { fence: name.clone(), token };
-                fenced_add(session, memory, Some(fencing)).await;
+                change_fenced(session, memory, fencing).await;
             }
             2..5 if mode == Mode::Exclusive => fenced::write(session, &name, token).await,
             5..7 => {
