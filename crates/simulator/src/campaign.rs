@@ -49,7 +49,7 @@ const STACK_BYTES: usize = 16 << 20;
 /// commands print them.
 pub const PINNED_TRACES: &[(u64, &str, u128)] = &[
     (37, "quiet", 0x36fd_82b8_20eb_4f61_9574_1655_f139_6a84),
-    (17, "quiet, with native clients", 0x8366_cf9e_7d9d_900b_7130_5291_8cec_22d6),
+    (17, "quiet, with native clients", 0xc5eb_6ae0_30c4_27d9_9352_0cd0_59b4_a9fb),
     (22, "brutal", 0x78b2_3c56_793d_71cf_d1bf_1aef_933a_853c),
 ];
 
