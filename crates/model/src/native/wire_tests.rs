@@ -27,7 +27,7 @@ fn fencing() -> impl Strategy<Value = Fencing> {
     (name(), any::<u64>()).prop_map(|(fence, token)| Fencing { fence, token })
 }
 
-fn write(name: Name, number: u64, data: Data, flag: bool) -> GuardedWrite {
+fn write(name: Name, number: u64, data: &Data, flag: bool) -> GuardedWrite {
     let kind = if flag { Kind::Fence } else { Kind::Lock };
     let key = |name: &Name| crate::Key::new(crate::Space::User, name.as_str().as_bytes());
     let changes = vec![KeyChange { key: key(&name), value: flag.then(|| data.as_bytes().clone()) }];
@@ -66,7 +66,7 @@ fn op() -> impl Strategy<Value = NativeOp> {
             21 => NativeOp::Report { name, reader: a, version: b },
             22 => NativeOp::Protect { name },
             23 => NativeOp::Retire { name },
-            24 => NativeOp::Write(write(name, a, data, flag)),
+            24 => NativeOp::Write(write(name, a, &data, flag)),
             _ => NativeOp::Forget { kind, name },
         }
     })
