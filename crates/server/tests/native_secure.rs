@@ -88,13 +88,14 @@ async fn a_certificate_lets_its_owner_in_and_nobody_without_one() {
     lock_once(&alice, "a-lock").await.unwrap();
     assert_eq!(lock_once(&alice, "b-lock").await.unwrap_err().code(), Some(Code::Denied));
 
-    // A node says that a certificate is missing only after the client believes to be connected.
+    // A node says that a certificate is missing only after the client believes to be connected; the end of the
+    // connection may come first, and then that is all there is to tell.
     let error = match trusting(&office).patience(Duration::from_secs(2)).connect([&url]).await {
         Ok(nobody) => lock_once(&nobody, "a-lock").await.unwrap_err(),
         Err(error) => error,
     };
     let Error::Failed(Failure::Unreachable(why)) = &error else { panic!("{error:?}") };
-    assert!(why.to_lowercase().contains("certificate"), "{why}");
+    assert!(why.to_lowercase().contains("certificate") || why.contains("closed"), "{why}");
 }
 
 fn with_users() -> (Cluster, u16) {
