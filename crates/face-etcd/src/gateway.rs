@@ -27,7 +27,7 @@ mod transcode;
 mod websocket;
 
 use std::collections::HashMap;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 use bytes::Bytes;
 use http::header::CONTENT_TYPE;
@@ -55,12 +55,13 @@ pub(crate) struct Gateway(Arc<Shared>);
 
 struct Shared {
     face: EtcdFace,
-    methods: HashMap<&'static str, Method>,
+    /// Made when the first client asks in JSON: the descriptors take megabytes, and most clients speak gRPC.
+    methods: LazyLock<HashMap<&'static str, Method>>,
 }
 
 impl Gateway {
     pub(crate) fn new(face: EtcdFace) -> Gateway {
-        Gateway(Arc::new(Shared { face, methods: methods() }))
+        Gateway(Arc::new(Shared { face, methods: LazyLock::new(methods) }))
     }
 
     pub(crate) async fn answer(&self, request: Request<Body>) -> Response<Body> {

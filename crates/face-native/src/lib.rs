@@ -20,6 +20,7 @@
 
 mod callers;
 mod connect;
+mod descriptors;
 mod door;
 mod http;
 mod mailbox;
@@ -39,13 +40,11 @@ mod test_double;
 #[cfg(test)]
 mod tests;
 
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
-use prost_reflect::DescriptorPool;
-use tidelock_client_port::{Allowance, BCRYPT_COST, Shape, TokenKind};
+use tidelock_client_port::{Allowance, BCRYPT_COST, TokenKind};
 use tidelock_coordinator::Coordinator;
-use tidelock_native_api::FILE_DESCRIPTOR_SET;
 use tokio::task::JoinSet;
 
 pub use door::ClientConnection;
@@ -83,7 +82,8 @@ pub struct NativeFace(Arc<Shared>);
 
 struct Shared {
     services: Arc<Services>,
-    routes: Routes,
+    /// Made when the first client asks in JSON.
+    routes: LazyLock<Routes>,
     /// What runs beside the connections; ends with the face.
     _beside: JoinSet<()>,
 }
@@ -92,16 +92,13 @@ impl NativeFace {
     /// A face over `coordinator`, which must know its cluster and node id by now. Runs within a tokio runtime.
     #[must_use]
     pub fn new(coordinator: Arc<dyn Coordinator>, config: FaceConfig) -> NativeFace {
-        let pool =
-            DescriptorPool::decode(FILE_DESCRIPTOR_SET).expect("the descriptors were written when this was built");
-        let notices = Shape::of(&pool, "tidelock.v1.Native/Observe").expect("the service has it");
-        let services = Arc::new(Services::new(Arc::clone(&coordinator), config, notices));
+        let services = Arc::new(Services::new(Arc::clone(&coordinator), config));
         let mut beside = JoinSet::new();
         let (one, node) = (Arc::clone(&services), Arc::clone(&coordinator));
         beside.spawn(async move { one.router.follow(node).await });
         let one = Arc::clone(&services);
         beside.spawn(async move { one.renewals.run(coordinator).await });
-        NativeFace(Arc::new(Shared { services, routes: Routes::new(&pool), _beside: beside }))
+        NativeFace(Arc::new(Shared { services, routes: LazyLock::new(Routes::new), _beside: beside }))
     }
 
     fn services(&self) -> &Arc<Services> {

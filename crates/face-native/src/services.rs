@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use tidelock_client_port::{Passwords, Shape, Tokens};
+use tidelock_client_port::{Passwords, Tokens};
 use tidelock_coordinator::{Consistency, Coordinator};
 use tidelock_model::{
     Answer, Caller, Command, LeaseId, NativeAnswer, NativeCommand, NativeFound, NativeQuery, NativeRequest, Outcome,
@@ -33,9 +33,9 @@ pub(crate) struct Known {
 }
 
 impl Services {
-    pub(crate) fn new(coordinator: Arc<dyn Coordinator>, config: FaceConfig, notices: Shape) -> Services {
+    pub(crate) fn new(coordinator: Arc<dyn Coordinator>, config: FaceConfig) -> Services {
         Services {
-            router: Router::new(Encoder::new(notices)),
+            router: Router::new(Encoder::new()),
             renewals: Renewals::default(),
             tokens: Tokens::new(config.token.clone()),
             passwords: Passwords::new(config.bcrypt_cost),

@@ -3,12 +3,12 @@
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
-use prost_reflect::DescriptorPool;
 use serde_json::{Map, Value};
 use tidelock_client_port::Shape;
 
 use super::openapi;
-use crate::unary::{Method, SERVICE};
+use crate::descriptors::{descriptors, shape_of};
+use crate::unary::Method;
 
 /// The fields that stand beside an operation's own.
 pub(super) const BESIDE: [&str; 3] = ["session", "number", "acknowledged"];
@@ -104,10 +104,8 @@ pub(crate) struct Routes {
 }
 
 impl Routes {
-    pub(crate) fn new(pool: &DescriptorPool) -> Routes {
-        let shape = |method: Method| {
-            Shape::of(pool, &format!("{SERVICE}/{}", method.name())).expect("the service has all methods")
-        };
+    pub(crate) fn new() -> Routes {
+        let shape = |method: Method| shape_of(method.name());
         let ops = OPS.iter().map(|(path, op, preset)| {
             (format!("/v1{path}"), Route { method: Method::Ask, op: Some(op), preset, shape: shape(Method::Ask) })
         });
@@ -115,7 +113,7 @@ impl Routes {
             (format!("/v1{path}"), Route { method: *method, op: None, preset, shape: shape(*method) })
         });
         let by_path: BTreeMap<String, Route> = ops.chain(calls).collect();
-        let document = openapi::document(pool, &by_path).to_string().into();
+        let document = openapi::document(descriptors(), &by_path).to_string().into();
         Routes { by_path, document }
     }
 

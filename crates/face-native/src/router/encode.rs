@@ -1,5 +1,7 @@
 //! Messages to clients, in the format each wants; a notice in each format at most once.
 
+use std::sync::LazyLock;
+
 use bytes::{BufMut, Bytes, BytesMut};
 use prost::Message;
 use tidelock_client_port::{PREFIX_BYTES, Shape, framed};
@@ -9,6 +11,7 @@ use tidelock_native_api::v1;
 use tidelock_native_api::v1::lost::Reason;
 use tidelock_native_api::v1::to_client::Message as ToClientMessage;
 
+use crate::descriptors::shape_of;
 use crate::mailbox::{Format, Item, PlaceOf};
 use crate::problem::Problem;
 use crate::translate;
@@ -16,12 +19,12 @@ use crate::translate;
 /// Knows the formats.
 pub(crate) struct Encoder {
     /// What an observer is told, for JSON.
-    notices: Shape,
+    notices: LazyLock<Shape>,
 }
 
 impl Encoder {
-    pub(crate) fn new(notices: Shape) -> Encoder {
-        Encoder { notices }
+    pub(crate) fn new() -> Encoder {
+        Encoder { notices: LazyLock::new(|| shape_of("Observe")) }
     }
 
     /// That a session is not served any more.
