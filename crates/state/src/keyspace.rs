@@ -65,8 +65,11 @@ impl Order for ByKeyAndPosition {
         (item.key.clone(), item.record.position())
     }
     fn compare(item: &KeyValue, (key, position): (&Key, Position)) -> Ordering {
-        // The record is another cache line away; most comparisons are decided by the key.
-        item.key.cmp(key).then_with(|| item.record.position().cmp(&position))
+        // The record is another cache line away; most comparisons are decided without it.
+        let by_position = || {
+            if position == POSITION_END { Ordering::Less } else { item.record.position().cmp(&position) }
+        };
+        item.key.cmp(key).then_with(by_position)
     }
     fn compare_pivot(pivot: &(Key, Position), (key, position): (&Key, Position)) -> Ordering {
         pivot.0.cmp(key).then_with(|| pivot.1.cmp(&position))
@@ -155,9 +158,16 @@ impl Keyspace {
         self.changed = item.record.meta().modified;
         self.data_bytes += held_bytes(&item);
         self.history.push_last(item.clone());
-        if let Some(replaced) = self.live.insert(item) {
-            self.past.insert(replaced);
+        let key = item.key.clone();
+        if let Some(replaced) = self.live.insert(&key, item) {
+            self.supersede(&key, replaced);
         }
+    }
+
+    /// Adds a version of `key` that is newer than all that `past` has of it, so it need not be compared with them: each
+    /// of their positions is a cache miss away.
+    fn supersede(&mut self, key: &Key, version: KeyValue) {
+        self.past.insert((key, POSITION_END), version);
     }
 
     /// Deletes `key` if it exists; returns what it was and its tombstone.
@@ -168,8 +178,8 @@ impl Keyspace {
         let item = KeyValue { key: deleted.key.clone(), record: tombstone.clone() };
         self.data_bytes += held_bytes(&item);
         self.history.push_last(item.clone());
-        self.past.insert(deleted.clone());
-        self.past.insert(item);
+        self.supersede(key, deleted.clone());
+        self.supersede(key, item);
         Some((deleted, tombstone))
     }
 

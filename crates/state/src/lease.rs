@@ -111,7 +111,7 @@ impl Leases {
 
     /// Adds a lease, or grants one anew.
     pub(crate) fn grant(&mut self, id: LeaseId, lease: Lease) {
-        let before = self.table.insert((id, lease));
+        let before = self.table.insert(id, (id, lease));
         self.keep_aside(before);
     }
 
@@ -158,7 +158,7 @@ impl Leases {
     /// Makes `lease` own `key`; "no lease" owns nothing.
     pub(crate) fn attach(&mut self, lease: LeaseId, key: &Key) {
         if lease.is_some() {
-            self.attachments.insert((lease, key.clone()));
+            self.attachments.insert((lease, key.as_stored()), (lease, key.clone()));
         }
     }
 

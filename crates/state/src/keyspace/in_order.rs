@@ -21,24 +21,22 @@ impl Keyspace {
         self.changed = item.record.meta().modified;
         self.data_bytes += held_bytes(&item);
         self.history.push_last(item.clone());
-        let replaced = match item.record.is_tombstone() {
-            true => {
-                let deleted = self.live.remove(&item.key);
-                self.past.insert(item);
-                deleted
-            }
-            false => self.live.insert(item),
-        };
-        if let Some(replaced) = replaced {
-            self.past.insert(replaced);
+        let key = item.key.clone();
+        if !item.record.is_tombstone() {
+            let replaced = self.live.insert(&key, item);
+            replaced.into_iter().for_each(|replaced| self.supersede(&key, replaced));
+            return;
         }
+        let deleted = self.live.remove(&key);
+        deleted.into_iter().chain([item]).for_each(|version| self.supersede(&key, version));
     }
 
     /// Puts another record in the place of a live version's, with the same position.
     pub(crate) fn amend_live(&mut self, item: KeyValue) {
         if self.history.remove(item.record.position()).is_some() {
-            self.history.insert(item.clone());
+            self.history.insert(item.record.position(), item.clone());
         }
-        self.live.insert(item);
+        let key = item.key.clone();
+        self.live.insert(&key, item);
     }
 }

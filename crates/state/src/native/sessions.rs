@@ -157,14 +157,14 @@ impl Sessions {
     /// Puts back what a snapshot has of a session.
     pub(crate) fn load(&mut self, id: LeaseId, bytes: &[u8]) -> Result<(), DecodeError> {
         Memory::read(Bytes::copy_from_slice(bytes))?;
-        self.0.insert((id, bytes.into()));
+        self.0.insert(id, (id, bytes.into()));
         Ok(())
     }
 
     fn put(&mut self, id: LeaseId, memory: &Memory, sum: &mut LiveSum) {
         let bytes = memory.write();
         sum.add_session(id, &bytes);
-        if let Some((_, before)) = self.0.insert((id, bytes)) {
+        if let Some((_, before)) = self.0.insert(id, (id, bytes)) {
             sum.subtract_session(id, &before);
         }
     }

@@ -90,10 +90,10 @@ fn step() -> impl Strategy<Value = Step> {
 
 fn run(tree: &mut Tree<ByNumber>, model: &mut BTreeMap<u32, u64>, step: &Step, stamp: u64) {
     match *step {
-        Step::Insert(key) => assert_eq!(tree.insert((key, stamp)).map(|old| old.1), model.insert(key, stamp)),
+        Step::Insert(key) => assert_eq!(tree.insert(key, (key, stamp)).map(|old| old.1), model.insert(key, stamp)),
         // Descending within the run and with holes, so that neither end is favoured.
         Step::InsertRun(from, count) => (from..from + count).rev().filter(|key| key % 7 != 0).for_each(|key| {
-            assert_eq!(tree.insert((key, stamp)).map(|old| old.1), model.insert(key, stamp));
+            assert_eq!(tree.insert(key, (key, stamp)).map(|old| old.1), model.insert(key, stamp));
         }),
         Step::Remove(key) => assert_eq!(tree.remove(key).map(|old| old.1), model.remove(&key)),
         Step::RemoveRun(from, count) => (from..from + count).for_each(|key| {
@@ -147,7 +147,7 @@ proptest! {
 fn a_sequential_load_leaves_every_leaf_full() {
     let mut tree = Tree::<ByNumber>::new();
     for key in 0..64_000 {
-        tree.insert((key, 0));
+        tree.insert(key, (key, 0));
     }
     assert_eq!(tree.check(), 1_000);
 }
@@ -161,7 +161,7 @@ fn runs_that_overtake_each_other_leave_leaves_nearly_full() {
     for run in 0..500 {
         // Eight clients: 3, 0, 5, 2, 7, 4, 1, 6, and on.
         let start = (run / 8 * 8 + (run % 8 * 5 + 3) % 8) * RUN;
-        (start..start + RUN).for_each(|key| assert_eq!(tree.insert((key, 0)), None));
+        (start..start + RUN).for_each(|key| assert_eq!(tree.insert(key, (key, 0)), None));
     }
     let least = tree.len() / NODE_MAX;
     assert!(tree.check() <= least * 6 / 5, "{} leaves where {least} would do", tree.check());
@@ -171,8 +171,8 @@ fn runs_that_overtake_each_other_leave_leaves_nearly_full() {
 #[test]
 fn a_falling_run_behind_a_full_leaf_fills_the_next() {
     let mut tree = Tree::<ByNumber>::new();
-    (0..64).for_each(|key| assert_eq!(tree.insert((key, 0)), None));
-    (64..6_464).rev().for_each(|key| assert_eq!(tree.insert((key, 0)), None));
+    (0..64).for_each(|key| assert_eq!(tree.insert(key, (key, 0)), None));
+    (64..6_464).rev().for_each(|key| assert_eq!(tree.insert(key, (key, 0)), None));
     assert!(tree.check() <= 6_464 / (NODE_MAX / 2) + 2, "{} leaves", tree.check());
 }
 
@@ -180,7 +180,7 @@ fn a_falling_run_behind_a_full_leaf_fills_the_next() {
 #[test]
 fn deleting_nearly_everything_leaves_few_nodes() {
     let mut tree = Tree::<ByNumber>::new();
-    (0..100_000).for_each(|key| assert_eq!(tree.insert((key * 7_919 % 100_000, 0)), None));
+    (0..100_000).for_each(|key| assert_eq!(tree.insert(key * 7_919 % 100_000, (key * 7_919 % 100_000, 0)), None));
     (0..100_000).filter(|key| key % 100 != 0).for_each(|key| assert!(tree.remove(key).is_some()));
     assert_eq!(tree.len(), 1_000);
     assert!(tree.check() <= 1_000 / MERGE_BELOW + 1, "{} leaves for 1000 items", tree.check());
