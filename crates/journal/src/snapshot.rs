@@ -97,23 +97,27 @@ struct Squeezer {
     compressor: zstd::bulk::Compressor<'static>,
     /// Chunks left to hurry through.
     hurried: u32,
+    /// What the last chunk became. Kept, since memory for each anew would have to be cleared by the system first.
+    stored: Vec<u8>,
 }
 
 impl Squeezer {
     fn new() -> std::io::Result<Squeezer> {
-        Ok(Squeezer { compressor: zstd::bulk::Compressor::new(COMPRESSION_LEVEL)?, hurried: 0 })
+        Ok(Squeezer { compressor: zstd::bulk::Compressor::new(COMPRESSION_LEVEL)?, hurried: 0, stored: Vec::new() })
     }
 
-    fn squeeze(&mut self, chunk: &[u8]) -> std::io::Result<Vec<u8>> {
+    fn squeeze(&mut self, chunk: &[u8]) -> std::io::Result<&[u8]> {
         let hurry = self.hurried > 0;
         self.compressor.set_compression_level(if hurry { HURRIED_LEVEL } else { COMPRESSION_LEVEL })?;
-        let stored = self.compressor.compress(chunk)?;
+        self.stored.clear();
+        self.stored.reserve(zstd::zstd_safe::compress_bound(chunk.len()));
+        self.compressor.compress_to_buffer(chunk, &mut self.stored)?;
         self.hurried = match hurry {
             true => self.hurried - 1,
-            false if stored.len() > chunk.len() / 10 * 9 => HURRIED_CHUNKS,
+            false if self.stored.len() > chunk.len() / 10 * 9 => HURRIED_CHUNKS,
             false => 0,
         };
-        Ok(stored)
+        Ok(&self.stored)
     }
 }
 
@@ -142,7 +146,7 @@ impl<D: Disk> SnapshotWriter<D> {
         self.failed = true;
         let stored = self.squeezer.squeeze(chunk)?;
         self.buffer.clear();
-        self.totals.encode_chunk(chunk.len(), &stored, &mut self.buffer);
+        self.totals.encode_chunk(chunk.len(), stored, &mut self.buffer);
         self.draft.write(&self.buffer)?;
         self.failed = false;
         Ok(())

@@ -134,11 +134,11 @@ impl<D: Disk + Clone> Snapshots<D> {
     }
 
     /// Whether the journal has grown enough since the last snapshot: at least by the configured amount,
-    /// and by a quarter of the last snapshot's size, so that large stores do not write themselves over
+    /// and by half of the last snapshot's size, so that large stores do not write themselves over
     /// and over.
     fn is_due(&self, written: u64, now: Moment) -> bool {
         let grown = written.saturating_sub(self.last_at);
-        let due_after = self.shared.limits.snapshot_journal_bytes.max(self.last_size.load(Ordering::Relaxed) / 4);
+        let due_after = self.shared.limits.snapshot_journal_bytes.max(self.last_size.load(Ordering::Relaxed) / 2);
         self.wished || grown >= due_after || (grown > 0 && (self.has_shrunk() || self.would_make_room(now)))
     }
 

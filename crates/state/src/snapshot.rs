@@ -141,7 +141,11 @@ impl State {
     ) -> SnapshotPage {
         /// Keys that are younger than the head cost time, too, and give no bytes.
         const KEYS_MAX: usize = 16 * 1024;
-        let mut page = PageWriter { state: self, head, max_bytes, bytes: Vec::new() };
+        /// Room that is made before it is known what there is.
+        const ROOM_MAX: usize = 1 << 20;
+        // It ends with the version that makes it full.
+        let bytes = Vec::with_capacity(max_bytes.min(ROOM_MAX) / 8 * 9);
+        let mut page = PageWriter { state: self, head, max_bytes, bytes };
         let mut start = Key::from_stored(&[]);
         if let Some(position) = from {
             if let Some(next) = page.write_versions(&position.key, Some(position.from)) {
