@@ -24,7 +24,8 @@ pub(crate) use native::{
 };
 pub(crate) use snapshot::{RestoreArgs, SnapshotAction, SnapshotArgs};
 
-/// Tidelock: one coordination service that etcd clients use unmodified.
+/// Tidelock: one coordination service that etcd and ZooKeeper clients use unmodified, with fenced locks, elections and
+/// barriers of its own.
 ///
 /// Without a command it runs a single node on loopback and says what to try next.
 #[derive(Debug, Parser)]
