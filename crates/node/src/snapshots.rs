@@ -134,11 +134,11 @@ impl<D: Disk + Clone> Snapshots<D> {
     }
 
     /// Whether the journal has grown enough since the last snapshot: at least by the configured amount,
-    /// and by half of the last snapshot's size, so that large stores do not write themselves over
-    /// and over.
+    /// and by the last snapshot's size, so that snapshots never write more than the journal does, and a restart
+    /// replays no more than it loads.
     fn is_due(&self, written: u64, now: Moment) -> bool {
         let grown = written.saturating_sub(self.last_at);
-        let due_after = self.shared.limits.snapshot_journal_bytes.max(self.last_size.load(Ordering::Relaxed) / 2);
+        let due_after = self.shared.limits.snapshot_journal_bytes.max(self.last_size.load(Ordering::Relaxed));
         self.wished || grown >= due_after || (grown > 0 && (self.has_shrunk() || self.would_make_room(now)))
     }
 
