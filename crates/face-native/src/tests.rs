@@ -1,9 +1,10 @@
 //! Real connections to a face over a coordinator that answers when a test says: order, bounds, shutdown.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tidelock_model::{LeaseId, NativeAnswer};
+use tidelock_model::{Caller, Kind, LeaseId, Name, NativeAnswer};
 use tidelock_native_api::v1;
 use tidelock_native_api::v1::from_client::Message as FromClient;
 use tidelock_native_api::v1::lost::Reason;
@@ -13,6 +14,7 @@ use tokio::net::TcpListener;
 use tokio::sync::{mpsc, oneshot};
 use tonic::Streaming;
 
+use crate::mailbox::Format;
 use crate::test_double::{Double, grant, outcome};
 use crate::{FaceConfig, NativeFace, serve};
 
@@ -141,6 +143,43 @@ async fn what_another_node_told_an_observer_is_not_told_again() {
     }
     for news in [11, 12] {
         assert_eq!(kind_of(&client.next().await.unwrap()), ("notice", news));
+    }
+}
+
+/// A candidate observes its election, and stops while it is still told what it missed of it. Its own grant must not go
+/// with the rest: nobody tells it again, and there would be no leader for as long as the candidate lives.
+#[tokio::test]
+async fn a_grant_is_told_although_the_observer_of_its_name_goes_before_it_caught_up() {
+    let double = Arc::new(Double::default());
+    let face = NativeFace::new(double.clone(), FaceConfig::default());
+    let router = &face.services().router;
+    let (ours, name) = (LeaseId(7), Name::new("n").unwrap());
+    let mailbox = router.mailbox(Format::Stream);
+    router.attach(ours, &mailbox).await;
+    for (round, stops) in [(0, true), (1, false)] {
+        let observe = || router.observe(&*double, Caller::Internal, (Kind::Lock, &name), &mailbox, 1);
+        observe().await.unwrap();
+        let (theirs, own) = (10 + round * 10, 11 + round * 10);
+        double.happen(grant("n", 8, 2, theirs));
+        double.happen(grant("n", ours.0, 3, own));
+        let handed_out = async {
+            while router.routed() < own {
+                tokio::task::yield_now().await;
+            }
+        };
+        tokio::time::timeout(DEADLINE, handed_out).await.expect("handed out in time");
+        let taken = || {
+            let mut items = VecDeque::new();
+            assert_eq!(mailbox.take(&mut items), None);
+            items.iter().map(|item| item.revision).collect::<Vec<u64>>()
+        };
+        assert!(taken().is_empty(), "held back until it caught up");
+        if stops {
+            router.stop_observing(Kind::Lock, "n", &mailbox);
+        } else {
+            observe().await.unwrap();
+        }
+        assert_eq!(taken(), [own], "its own, and nothing that it did not catch up with");
     }
 }
 
