@@ -51,12 +51,13 @@ impl Latch {
         left_of(&self.client.session(self.ttl)?.ask(Op::CountDown(count_down)).await?)
     }
 
-    /// Removes it; refused as [`Code::InUse`] while somebody has promised to count down. Who waits for it waits on.
+    /// Removes it; refused as [`Code::InUse`] while somebody has promised to count down. Who waits for it is told
+    /// [`Code::NotFound`].
     pub async fn forget(&self) -> Result<(), Error> {
         self.client.forget(Kind::Latch, &self.name).await
     }
 
-    /// Waits until it is open.
+    /// Waits until it is open. Refused as [`Code::NotFound`] if there is none, or if it is removed meanwhile.
     pub async fn wait(&self) -> Result<(), Error> {
         loop {
             let mut observation = self.client.observe_now(Kind::Latch, &self.name).await?;
@@ -71,6 +72,8 @@ impl Latch {
                 }
                 match observation.next().await.map(|notice| notice.notice) {
                     Some(Some(Notice::Latch(latch))) => gate = latch.gate(),
+                    // It was removed, and perhaps set again since.
+                    Some(Some(Notice::Gone(gone))) if gone.place == 0 => break,
                     Some(_) => {}
                     None => break,
                 }

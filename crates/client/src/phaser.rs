@@ -64,7 +64,8 @@ impl Phaser {
         PhaseWatch::begin(self).await.map(|watch| watch.phase)
     }
 
-    /// Removes it; refused as [`crate::Code::InUse`] while it has parties, or is the parent of some.
+    /// Removes it; refused as [`crate::Code::InUse`] while it has parties, or is the parent of some. Who waits for it
+    /// without taking part is told [`crate::Code::NotFound`].
     pub async fn forget(&self) -> Result<(), Error> {
         self.client.forget(Kind::Phaser, &self.name).await
     }
@@ -110,6 +111,8 @@ impl PhaseWatch {
                     self.phase = self.phase.max(now.phase);
                     self.broken |= now.broken;
                 }
+                // It was removed, and perhaps made anew since.
+                Some(Some(Notice::Gone(gone))) if gone.place == 0 => *self = PhaseWatch::begin(phaser).await?,
                 Some(_) => {}
                 None => *self = PhaseWatch::begin(phaser).await?,
             }

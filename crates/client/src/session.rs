@@ -123,6 +123,9 @@ pub(crate) struct Session {
     tokens: BTreeSet<u64>,
     /// All up to this revision was told.
     told: u64,
+    /// The stream is still telling what was missed, beside what happens meanwhile: `told` stands still until it is
+    /// attached, or who loses the stream now would not be told the rest.
+    is_catching_up: bool,
     /// Something may have been missed: what is held must be asked for, once the stream tells what happens from then on.
     is_unsure: bool,
     /// The client needs it no more: to be closed when all is done.
@@ -145,6 +148,7 @@ impl Session {
             held: BTreeMap::new(),
             tokens: BTreeSet::new(),
             told: 0,
+            is_catching_up: false,
             is_unsure: false,
             closing: false,
         }
@@ -249,6 +253,7 @@ impl Session {
     pub(crate) fn connected(&mut self, now: Moment, out: &mut Vec<Output>) {
         self.connected = true;
         let told_revision = self.told;
+        self.is_catching_up = told_revision > 0;
         match &mut self.state {
             State::Opening { sent } => {
                 sent.get_or_insert(now);

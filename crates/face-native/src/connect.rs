@@ -4,7 +4,8 @@
 //! takes what the router left in its mailbox, and gives out all of it as one piece.
 //!
 //! What holds, of the order in which a client is told:
-//! - notices ascend by revision;
+//! - notices ascend by revision, but for what a session missed while it was away: that is told beside what happens
+//!   meanwhile, and `Attached` comes after all of it;
 //! - a reply that shows a revision comes after all notices up to it ([`Router::routed`]);
 //! - a grant comes after the reply that named its place: while a request for a place of that name is under way, grants
 //!   of that name to that session wait for what it comes to.
@@ -38,7 +39,7 @@ use crate::problem::Problem;
 use crate::renewals::Renewal;
 use crate::services::{Services, native_answer};
 use crate::translate;
-use crate::work::{Done, Work, carry_out};
+use crate::work::{Attached, Done, Work, carry_out};
 
 /// Largest message taken from a client.
 pub(crate) const MESSAGE_BYTES_MAX: usize = 64 * 1024;
@@ -71,6 +72,10 @@ pub(crate) struct Connect<F> {
     notices: VecDeque<Item>,
     /// Replies that were not given out yet, with the revisions they show.
     replies: VecDeque<(u64, ToClient)>,
+    /// That sessions are attached, each with how many notices must have been given out before.
+    attached: VecDeque<(u64, ToClient)>,
+    /// Notices given out so far.
+    told: u64,
     out: BytesMut,
     end: End,
 }
@@ -100,6 +105,8 @@ pub(crate) fn connect(services: Arc<Services>, proof: Proof, input: Body) -> Bod
         observed: HashSet::default(),
         notices: VecDeque::new(),
         replies: VecDeque::new(),
+        attached: VecDeque::new(),
+        told: 0,
         out: BytesMut::new(),
         end: End::NotYet,
     })
@@ -300,13 +307,13 @@ impl<F: Future<Output = Done>> Connect<F> {
         self.replies.push_back((0, ToClient::Closed(reply)));
     }
 
-    fn attached(&mut self, session: LeaseId, result: Result<(u64, u32), Problem>) {
+    fn attached(&mut self, session: LeaseId, result: Result<Attached, Problem>) {
         match result {
-            Ok((after, ttl_ms)) => {
+            Ok(Attached { after, ttl_ms, told_with }) => {
                 self.sessions.insert(session.0, ttl_ms);
                 let header = Some(self.services.header(after, 0));
                 let attached = v1::Attached { header, session: session.0, ttl_ms };
-                self.replies.push_back((0, ToClient::Attached(attached)));
+                self.attached.push_back((told_with, ToClient::Attached(attached)));
             }
             Err(problem) => {
                 let reason = match problem.family {
@@ -369,6 +376,7 @@ impl<F: Future<Output = Done>> Connect<F> {
                 return false;
             }
             self.out.extend_from_slice(&notice.payload);
+            self.told += 1;
             if let Some(lost) = self.notices.pop_front().and_then(|notice| notice.lost) {
                 self.sessions.remove(&lost);
             }
@@ -376,8 +384,16 @@ impl<F: Future<Output = Done>> Connect<F> {
         true
     }
 
-    /// Puts what may be given out into the piece, in order.
-    fn put_out(&mut self, mut routed: u64) {
+    /// Puts what may be given out into the piece.
+    fn put_out(&mut self, routed: u64) {
+        self.put_replies_and_notices(routed);
+        while self.attached.front().is_some_and(|(told_with, _)| *told_with <= self.told) {
+            self.attached.pop_front().into_iter().for_each(|(_, attached)| put(&mut self.out, attached));
+        }
+    }
+
+    /// Puts replies and notices into the piece, in order.
+    fn put_replies_and_notices(&mut self, mut routed: u64) {
         while let Some(revision) = self.replies.front().map(|(revision, _)| *revision) {
             if self.out.len() >= PIECE_BYTES || !self.put_notices(revision) {
                 return;
@@ -462,7 +478,8 @@ impl<F: Future<Output = Done> + Send> http_body::Body for Connect<F> {
         if let Some(reason) = ended {
             this.finish(reason, "");
         }
-        let is_done = this.input.is_none() && this.under_way.is_empty() && this.replies.is_empty();
+        let has_replies = !this.replies.is_empty() || !this.attached.is_empty();
+        let is_done = this.input.is_none() && this.under_way.is_empty() && !has_replies;
         if this.end == End::NotYet && is_done {
             this.end = End::Trailers;
         }

@@ -46,6 +46,8 @@ pub(crate) struct Item {
 struct Content {
     items: Vec<Item>,
     bytes: usize,
+    /// How many there were in all.
+    pushed: u64,
     end: Option<Reason>,
 }
 
@@ -75,6 +77,7 @@ impl Mailbox {
             return false;
         }
         content.bytes += item.payload.len();
+        content.pushed += 1;
         content.items.push(item);
         let fits = content.items.len() <= MESSAGES_MAX && content.bytes <= BYTES_MAX;
         if !fits {
@@ -83,6 +86,11 @@ impl Mailbox {
         drop(content);
         self.reader.wake();
         fits
+    }
+
+    /// How many messages were put into it so far.
+    pub(crate) fn pushed(&self) -> u64 {
+        self.lock().pushed
     }
 
     /// Ends it, if it has not ended.

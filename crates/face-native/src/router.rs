@@ -167,8 +167,9 @@ impl Router {
         let mut table = self.table_once_open().await;
         // Asked with the table held: a change of users and roles is looked at either here or there.
         coordinator.auth().check(&caller, &Need::ReadName(name.as_str()))?;
-        let observers = table.observers.entry(kind as u8).or_default().entry(name.as_str().into()).or_default();
-        observers.retain(|observer| !Arc::ptr_eq(&observer.mailbox, mailbox));
+        let Table { observers, sessions, .. } = &mut *table;
+        let observers = observers.entry(kind as u8).or_default().entry(name.as_str().into()).or_default();
+        leave(observers, sessions, mailbox);
         let held = (told_revision > 0).then(Vec::new);
         observers.push(Observer { mailbox: Arc::clone(mailbox), caller, told_revision, held });
         Ok(self.routed())
@@ -190,9 +191,10 @@ impl Router {
     /// Tells `mailbox` of a name no more.
     pub(crate) fn stop_observing(&self, kind: Kind, name: &str, mailbox: &Arc<Mailbox>) {
         let mut table = self.lock();
-        let Some(names) = table.observers.get_mut(&(kind as u8)) else { return };
+        let Table { observers, sessions, .. } = &mut *table;
+        let Some(names) = observers.get_mut(&(kind as u8)) else { return };
         if let Some(observers) = names.get_mut(name) {
-            observers.retain(|observer| !Arc::ptr_eq(&observer.mailbox, mailbox));
+            leave(observers, sessions, mailbox);
             if observers.is_empty() {
                 names.remove(name);
             }
@@ -375,6 +377,19 @@ impl Router {
     /// Notices made of something else than an event.
     pub(crate) fn encoder(&self) -> &Encoder {
         &self.encoder
+    }
+}
+
+/// Lets a mailbox observe no more. What its sessions were granted while it was told what happened before was held back
+/// with the rest, and is told nowhere else: it is given out all the same.
+fn leave(observers: &mut Vec<Observer>, sessions: &Map<i64, Arc<Mailbox>>, mailbox: &Arc<Mailbox>) {
+    let is_its = |session: i64| sessions.get(&session).is_some_and(|attached| Arc::ptr_eq(attached, mailbox));
+    for observer in observers.extract_if(.., |observer| Arc::ptr_eq(&observer.mailbox, mailbox)) {
+        for item in observer.held.into_iter().flatten() {
+            if item.granted.is_some_and(|(session, _)| is_its(session)) {
+                mailbox.push(item);
+            }
+        }
     }
 }
 

@@ -2,7 +2,7 @@
 //! tested with the real one.
 
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker};
 
@@ -10,9 +10,11 @@ use tidelock_coordinator::{
     Answering, Consistency, Coordinator, EndedSessions, MemberError, ProposeError, ReadError, Role, Status,
     Subscription, WatchNotice, WatchRequest, WatcherId,
 };
+use tidelock_model::native_records::Place;
 use tidelock_model::{
-    Answer, Auth, Caller, ClusterId, Command, Event, LeaseId, LeaseInfo, LogIndex, Member, MemberChange, NativeAnswer,
-    NativeCommand, NativeFound, NativeSession, NodeId, Outcome, Query, QueryAnswer, RequestId, Revision, Term,
+    Answer, Auth, Caller, ClusterId, Command, Data, Event, Holding, Kind, LeaseId, LeaseInfo, LogIndex, Member,
+    MemberChange, MemberFound, Mode, Name, NativeAnswer, NativeCommand, NativeFound, NativeQuery, NativeSession,
+    NodeId, Outcome, Query, QueryAnswer, Record, RecordMeta, RequestId, Revision, Term, native_keys,
 };
 use tokio::sync::{Notify, oneshot};
 
@@ -25,6 +27,12 @@ pub(crate) struct Double {
     proposed: Notify,
     notices: Arc<Notices>,
     opened: Mutex<i64>,
+    /// Places that every session has: name, place and token.
+    held: Mutex<Vec<(Name, u64, u64)>>,
+    /// The session that was asked about last, which has them.
+    asked_of: AtomicI64,
+    /// How far the cluster is, if it is further than this node.
+    reached: AtomicU64,
     /// How often it was asked for anything.
     questions: AtomicU64,
 }
@@ -67,6 +75,16 @@ impl Double {
         self.wake();
     }
 
+    /// Lets every session have a place that was granted.
+    pub(crate) fn hold(&self, name: &str, place: u64, token: u64) {
+        self.held.lock().unwrap().push((Name::new(name).unwrap(), place, token));
+    }
+
+    /// Lets the cluster have reached a revision.
+    pub(crate) fn reach(&self, revision: u64) {
+        self.reached.store(revision, Ordering::SeqCst);
+    }
+
     /// How often anything was asked, proposed or renewed so far.
     pub(crate) fn questions(&self) -> u64 {
         self.questions.load(Ordering::SeqCst)
@@ -88,6 +106,18 @@ impl Double {
 /// The outcome of a request that was carried out.
 pub(crate) fn outcome(revision: u64, answer: NativeAnswer) -> Result<Outcome, ProposeError> {
     Ok(Outcome { revision: Revision(revision), index: LogIndex(revision), result: Ok(Answer::Native(answer)) })
+}
+
+/// The grant of a place.
+pub(crate) fn grant(name: &str, session: i64, place: u64, token: u64) -> Event {
+    let (created, modified) = (Revision(place), Revision(token));
+    let meta = RecordMeta { created, modified, version: 2, lease: LeaseId(session), sub: 0 };
+    let key = native_keys::member(Kind::Lock, &Name::new(name).unwrap(), place);
+    Event { key, record: Record::new(meta, &stored(token).write()), previous: None }
+}
+
+fn stored(token: u64) -> Place {
+    Place { mode: Mode::Exclusive, token, moved_from: 0, data: Data::default() }
 }
 
 impl Coordinator for Double {
@@ -118,14 +148,27 @@ impl Coordinator for Double {
     fn read(&self, _: Caller, query: Query, _: Consistency) -> Answering<'_, Result<QueryAnswer, ReadError>> {
         self.questions.fetch_add(1, Ordering::SeqCst);
         let found = match query {
-            Query::Native(tidelock_model::NativeQuery::Session { session, .. }) => {
-                let (owner, holdings) = (String::new(), Vec::new());
-                let one = NativeSession { session, ttl_s: 60, owner, acknowledged: 0, holdings, count: 0 };
+            Query::Native(NativeQuery::Session { session, .. }) => {
+                self.asked_of.store(session.0, Ordering::SeqCst);
+                let held = self.held.lock().unwrap().clone().into_iter();
+                let holding = |(name, place, token)| Holding { kind: Kind::Lock, name, place, token };
+                let (owner, holdings): (_, Vec<Holding>) = (String::new(), held.map(holding).collect());
+                let count = holdings.len() as u64;
+                let one = NativeSession { session, ttl_s: 60, owner, acknowledged: 0, holdings, count };
                 NativeFound::Sessions(vec![one])
+            }
+            Query::Native(NativeQuery::Member { place, .. }) => {
+                let found = self.held.lock().unwrap().iter().find(|held| held.1 == place).cloned();
+                let session = LeaseId(self.asked_of.load(Ordering::SeqCst));
+                NativeFound::Member(found.map(|(_, place, token)| {
+                    let queued = Some(stored(token));
+                    MemberFound { place, session, queued, parties: None, version: 0 }
+                }))
             }
             _ => NativeFound::Sessions(Vec::new()),
         };
-        Box::pin(std::future::ready(Ok(QueryAnswer::Native { revision: Revision(1), found })))
+        let revision = Revision(self.reached.load(Ordering::SeqCst).max(1));
+        Box::pin(std::future::ready(Ok(QueryAnswer::Native { revision, found })))
     }
 
     fn subscribe(&self) -> Arc<dyn Subscription> {

@@ -1,11 +1,10 @@
 //! Real connections to a face over a coordinator that answers when a test says: order, bounds, shutdown.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tidelock_model::native_keys;
-use tidelock_model::native_records::Place as StoredPlace;
-use tidelock_model::{Data, Event, Kind, LeaseId, Mode, Name, NativeAnswer, Record, RecordMeta, Revision};
+use tidelock_model::{Caller, Kind, LeaseId, Name, NativeAnswer};
 use tidelock_native_api::v1;
 use tidelock_native_api::v1::from_client::Message as FromClient;
 use tidelock_native_api::v1::lost::Reason;
@@ -15,7 +14,8 @@ use tokio::net::TcpListener;
 use tokio::sync::{mpsc, oneshot};
 use tonic::Streaming;
 
-use crate::test_double::{Double, outcome};
+use crate::mailbox::Format;
+use crate::test_double::{Double, grant, outcome};
 use crate::{FaceConfig, NativeFace, serve};
 
 const DEADLINE: Duration = Duration::from_secs(20);
@@ -68,19 +68,12 @@ impl Client {
     }
 }
 
-/// The grant of a place.
-fn grant(name: &str, session: i64, place: u64, token: u64) -> Event {
-    let (created, modified) = (Revision(place), Revision(token));
-    let meta = RecordMeta { created, modified, version: 2, lease: LeaseId(session), sub: 0 };
-    let stored = StoredPlace { mode: Mode::Exclusive, token, moved_from: 0, data: Data::default() };
-    let key = native_keys::member(Kind::Lock, &Name::new(name).unwrap(), place);
-    Event { key, record: Record::new(meta, &stored.write()), previous: None }
-}
-
 fn kind_of(message: &ToClient) -> (&'static str, u64) {
     match message {
         ToClient::Reply(reply) => ("reply", reply.number),
         ToClient::Notice(notice) => ("notice", notice.revision),
+        ToClient::Attached(_) => ("attached", 0),
+        ToClient::Observing(observing) if observing.error.is_none() => ("observing", 0),
         other => panic!("{other:?}"),
     }
 }
@@ -117,6 +110,77 @@ async fn a_reply_waits_for_what_happened_up_to_its_revision() {
     assert_eq!(kind_of(&client.next().await.unwrap()), ("reply", 1), "its own grant is in the reply, and nowhere else");
     client.double.happen(grant("next", session, 4, 10));
     assert_eq!(kind_of(&client.next().await.unwrap()), ("notice", 10));
+}
+
+/// Who comes back is told what it missed, and then that this was all: until that word it must not take anything else it
+/// hears for a sign that it was told all before.
+#[tokio::test]
+async fn that_a_session_is_attached_is_told_after_what_it_missed() {
+    let mut client = connected().await;
+    for (place, token) in [(2, 5), (3, 6)] {
+        client.double.hold("mine", place, token);
+    }
+    client.send(FromClient::Attach(v1::Attach { session: 77, told_revision: 4 })).await;
+    for told in [("notice", 5), ("notice", 6), ("attached", 0)] {
+        assert_eq!(kind_of(&client.next().await.unwrap()), told);
+    }
+    client.double.happen(grant("next", 77, 4, 10));
+    assert_eq!(kind_of(&client.next().await.unwrap()), ("notice", 10));
+}
+
+/// A node may be behind the one that an observer comes from. What it learns only now, the observer has heard already, and
+/// would take for news: of two leaders, say, of which the first is long gone.
+#[tokio::test]
+async fn what_another_node_told_an_observer_is_not_told_again() {
+    let mut client = connected().await;
+    client.double.reach(20);
+    let name = "watched".to_owned();
+    let observe = v1::ObserveRequest { kind: v1::Kind::Lock.into(), name, told_revision: 10 };
+    client.send(FromClient::Observe(observe)).await;
+    assert_eq!(kind_of(&client.next().await.unwrap()), ("observing", 0));
+    for token in 8..=12 {
+        client.double.happen(grant("watched", 77, 2, token));
+    }
+    for news in [11, 12] {
+        assert_eq!(kind_of(&client.next().await.unwrap()), ("notice", news));
+    }
+}
+
+/// A candidate observes its election, and stops while it is still told what it missed of it. Its own grant must not go
+/// with the rest: nobody tells it again, and there would be no leader for as long as the candidate lives.
+#[tokio::test]
+async fn a_grant_is_told_although_the_observer_of_its_name_goes_before_it_caught_up() {
+    let double = Arc::new(Double::default());
+    let face = NativeFace::new(double.clone(), FaceConfig::default());
+    let router = &face.services().router;
+    let (ours, name) = (LeaseId(7), Name::new("n").unwrap());
+    let mailbox = router.mailbox(Format::Stream);
+    router.attach(ours, &mailbox).await;
+    for (round, stops) in [(0, true), (1, false)] {
+        let observe = || router.observe(&*double, Caller::Internal, (Kind::Lock, &name), &mailbox, 1);
+        observe().await.unwrap();
+        let (theirs, own) = (10 + round * 10, 11 + round * 10);
+        double.happen(grant("n", 8, 2, theirs));
+        double.happen(grant("n", ours.0, 3, own));
+        let handed_out = async {
+            while router.routed() < own {
+                tokio::task::yield_now().await;
+            }
+        };
+        tokio::time::timeout(DEADLINE, handed_out).await.expect("handed out in time");
+        let taken = || {
+            let mut items = VecDeque::new();
+            assert_eq!(mailbox.take(&mut items), None);
+            items.iter().map(|item| item.revision).collect::<Vec<u64>>()
+        };
+        assert!(taken().is_empty(), "held back until it caught up");
+        if stops {
+            router.stop_observing(Kind::Lock, "n", &mailbox);
+        } else {
+            observe().await.unwrap();
+        }
+        assert_eq!(taken(), [own], "its own, and nothing that it did not catch up with");
+    }
 }
 
 /// Grants are for their session alone: others must learn nothing of it, however much happens.

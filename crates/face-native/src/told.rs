@@ -1,6 +1,6 @@
 //! A client that only listens: to what happens to one name, or to one session, over gRPC or as server-sent events.
 
-use std::collections::VecDeque;
+use std::collections::{HashSet, VecDeque};
 use std::convert::Infallible;
 use std::future::Future;
 use std::pin::Pin;
@@ -39,20 +39,29 @@ struct Told {
     items: VecDeque<Item>,
     /// What happened before is being told.
     catching_up: Option<CatchingUp>,
+    /// What happens after this revision is told when that is done.
+    after: u64,
+    /// What happened since.
+    later: Vec<Item>,
     comments: Option<Interval>,
     end: Option<Reason>,
     over: bool,
 }
 
 /// The body of such an answer; what happens from now on is in `mailbox` already.
-fn told(services: Arc<Services>, mailbox: Arc<Mailbox>, subject: Subject, catching_up: Option<CatchingUp>) -> Body {
+fn told(
+    services: Arc<Services>,
+    mailbox: Arc<Mailbox>,
+    subject: Subject,
+    (after, catching_up): (u64, Option<CatchingUp>),
+) -> Body {
     let comments = (mailbox.format == Format::Events).then(|| {
         let mut comments = interval(COMMENT_EVERY);
         comments.set_missed_tick_behavior(MissedTickBehavior::Delay);
         comments
     });
-    let items = VecDeque::new();
-    Body::new(Told { services, mailbox, subject, items, catching_up, comments, end: None, over: false })
+    let (items, later) = (VecDeque::new(), Vec::new());
+    Body::new(Told { services, mailbox, subject, items, catching_up, after, later, comments, end: None, over: false })
 }
 
 fn status(reason: Reason) -> Status {
@@ -95,14 +104,24 @@ impl Told {
         }
     }
 
+    /// Keeps back what happened since the client came, until it is told what happened before: who is cut off in between
+    /// comes back with what it was told last, and would not be told the rest.
+    fn keep_back(&mut self) {
+        // What is out of order is the end of the session, and stays the last.
+        let is_early = |item: &Item| (1..=self.after).contains(&item.revision);
+        let (early, mut later): (Vec<Item>, Vec<Item>) = self.items.drain(..).partition(is_early);
+        self.items = early.into();
+        self.later.append(&mut later);
+    }
+
     /// A session is told what it was granted before and what it is granted meanwhile side by side, and of what falls
     /// between twice.
     fn put_in_order(&mut self) {
-        let items = self.items.make_contiguous();
-        // What is out of order is the end of the session, and stays the last.
-        items.sort_by_key(|item| item.revision.wrapping_sub(1));
         let mut items = Vec::from(std::mem::take(&mut self.items));
-        items.dedup_by(|one, other| one.revision == other.revision && one.payload == other.payload);
+        items.append(&mut self.later);
+        items.sort_by_key(|item| item.revision.wrapping_sub(1));
+        let mut seen = HashSet::new();
+        items.retain(|item| seen.insert((item.revision, item.payload.clone())));
         self.items = items.into();
     }
 
@@ -148,8 +167,13 @@ impl http_body::Body for Told {
         if this.end.is_none() {
             this.end = this.mailbox.take(&mut this.items);
         }
-        if caught_up && this.mailbox.format == Format::Events {
-            this.put_in_order();
+        // What happens to a name meanwhile is kept back by the router.
+        if matches!(this.subject, Subject::Session(_)) {
+            if this.catching_up.is_some() {
+                this.keep_back();
+            } else if caught_up {
+                this.put_in_order();
+            }
         }
         let mut out = BytesMut::new();
         this.put_out(routed, &mut out);
@@ -197,7 +221,7 @@ impl Services {
         let catching_up: Option<CatchingUp> = (told_revision > 0).then(|| {
             Box::pin(async move { services.catch_up((kind, &of), told_revision, after, &to).await }) as CatchingUp
         });
-        Ok(told(Arc::clone(self), mailbox, Subject::Name(kind, name), catching_up))
+        Ok(told(Arc::clone(self), mailbox, Subject::Name(kind, name), (after, catching_up)))
     }
 
     /// Listens to a session, and first to what it was granted after the revision that was told last.
@@ -209,12 +233,107 @@ impl Services {
         format: Format,
     ) -> Result<Body, Problem> {
         let mailbox = self.router.mailbox(format);
-        self.begin_attaching(&caller, session, &mailbox).await?;
+        let (after, _) = self.begin_attaching(&caller, session, &mailbox).await?;
         let (services, to) = (Arc::clone(self), Arc::clone(&mailbox));
         let catching_up: Option<CatchingUp> = (told_revision > 0).then(|| {
             Box::pin(async move { services.tell_missed_grants(&caller, session, told_revision, &to).await })
                 as CatchingUp
         });
-        Ok(told(Arc::clone(self), mailbox, Subject::Session(session), catching_up))
+        Ok(told(Arc::clone(self), mailbox, Subject::Session(session), (after, catching_up)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::router::{Encoded, missed_grant};
+    use crate::test_double::{Double, grant};
+    use crate::{FaceConfig, NativeFace};
+    use futures_util::FutureExt;
+    use http_body_util::BodyExt;
+    use tidelock_model::{Data, Revision};
+    use tidelock_native_api::v1;
+    use tokio::sync::mpsc;
+
+    const SESSION: LeaseId = LeaseId(7);
+
+    /// Has the double tell of a grant, and waits until it was handed out.
+    async fn granted(double: &Double, services: &Services, session: LeaseId, name: &str, token: u64) {
+        double.happen(grant(name, session.0, 2, token));
+        let handed_out = async {
+            while services.router.routed() < token {
+                tokio::task::yield_now().await;
+            }
+        };
+        tokio::time::timeout(Duration::from_secs(20), handed_out).await.expect("handed out in time");
+    }
+
+    /// The same, as somebody is told who missed it.
+    fn missed(services: &Services, name: &str, token: u64) -> Item {
+        let member = v1::Member { place: 2, token, ..Default::default() };
+        let notice = missed_grant(Kind::Lock, Name::new(name).unwrap(), SESSION, &member);
+        Encoded::at(services.router.encoder(), notice, Revision(token), &Data::default()).item(Format::Events, None)
+    }
+
+    /// What the client reads now: of each event its id, if it has one, and the name it is about.
+    async fn read(body: &mut Body) -> Vec<(u64, String)> {
+        let mut text = String::new();
+        // What woke the task is seen to first.
+        for _ in 0..100 {
+            tokio::task::yield_now().await;
+            while let Some(Some(Ok(frame))) = body.frame().now_or_never() {
+                text.push_str(std::str::from_utf8(frame.data_ref().unwrap()).unwrap());
+            }
+        }
+        let events = text.split("\n\n").filter(|event| event.contains("data: "));
+        let event = |event: &str| {
+            let field = |name| event.lines().find_map(|line| line.strip_prefix(name));
+            let data: serde_json::Value = serde_json::from_str(field("data: ").unwrap()).unwrap();
+            let id = field("id: ").map_or(0, |id| id.parse().unwrap());
+            (id, data["granted"]["name"].as_str().unwrap().to_owned())
+        };
+        events.map(event).collect()
+    }
+
+    fn expected(events: &[(u64, &str)]) -> Vec<(u64, String)> {
+        events.iter().map(|(id, name)| (*id, (*name).to_owned())).collect()
+    }
+
+    /// A client that comes back is told what it missed while new grants come in. Told out of order it would come back
+    /// the next time with the number of a later one, and never hear of an earlier: it would hold a lock and not know.
+    #[tokio::test]
+    async fn what_a_session_missed_is_told_before_what_happens_meanwhile_and_nothing_twice() {
+        let double = Arc::new(Double::default());
+        let face = NativeFace::new(double.clone(), FaceConfig::default());
+        let services = face.services();
+        granted(&double, services, LeaseId(1), "somebody else's", 10).await;
+        let mailbox = services.router.mailbox(Format::Events);
+        let after = services.router.attach(SESSION, &mailbox).await;
+        let (tell, mut to_tell) = mpsc::channel(16);
+        let to = Arc::clone(&mailbox);
+        let catching_up: CatchingUp = Box::pin(async move {
+            while let Some(item) = to_tell.recv().await {
+                to.push(item);
+            }
+            Ok(())
+        });
+        let mut body = told(Arc::clone(services), mailbox, Subject::Session(SESSION), (after, Some(catching_up)));
+        for (name, token) in [("new", 12), ("both", 13), ("both, too", 13)] {
+            granted(&double, services, SESSION, name, token).await;
+        }
+        assert_eq!(read(&mut body).await, expected(&[]), "what was missed comes first");
+        tell.send(missed(services, "old", 5)).await.unwrap();
+        assert_eq!(read(&mut body).await, expected(&[]), "there may be more of that revision");
+        tell.send(missed(services, "old, too", 5)).await.unwrap();
+        tell.send(missed(services, "older than new", 8)).await.unwrap();
+        assert_eq!(read(&mut body).await, expected(&[(0, "old"), (5, "old, too")]));
+        for (name, token) in [("new", 12), ("both", 13), ("both, too", 13)] {
+            tell.send(missed(services, name, token)).await.unwrap();
+        }
+        drop(tell);
+        let rest = [(8, "older than new"), (12, "new"), (0, "both"), (13, "both, too")];
+        assert_eq!(read(&mut body).await, expected(&rest));
+        granted(&double, services, SESSION, "from now on", 14).await;
+        assert_eq!(read(&mut body).await, expected(&[(14, "from now on")]));
     }
 }

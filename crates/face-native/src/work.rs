@@ -35,9 +35,18 @@ pub(crate) enum Done {
     Reply { session: i64, number: u64, taking: Option<PlaceOf>, result: Result<Outcome, Problem> },
     Opened { client: u64, result: Result<v1::OpenReply, Problem> },
     Closed { session: LeaseId, result: Result<v1::CloseReply, Problem> },
-    Attached { session: LeaseId, result: Result<(u64, u32), Problem> },
+    Attached { session: LeaseId, result: Result<Attached, Problem> },
     KeptAlive { session: LeaseId, sent: u64, result: Result<Renewal, Problem> },
     Observing { kind: Kind, name: Name, result: Result<u64, Problem> },
+}
+
+/// A session is attached.
+pub(crate) struct Attached {
+    /// After which revision all is pushed.
+    pub(crate) after: u64,
+    pub(crate) ttl_ms: u32,
+    /// What the session missed is among the first so many messages of the mailbox.
+    pub(crate) told_with: u64,
 }
 
 /// Does it. Attaching and observing are in effect when this is done; messages that follow on the stream come later.
@@ -68,19 +77,20 @@ pub(crate) async fn carry_out(services: Arc<Services>, mailbox: Arc<Mailbox>, wo
 
 impl Services {
     /// Attaches a session of the caller's, and tells what it was granted after the revision that was told last: all of it
-    /// that it still holds. After which revision all is pushed, and its time to live.
+    /// that it still holds.
     pub(crate) async fn attach(
         &self,
         caller: &Caller,
         session: LeaseId,
         told_revision: u64,
         mailbox: &Arc<Mailbox>,
-    ) -> Result<(u64, u32), Problem> {
-        let attached = self.begin_attaching(caller, session, mailbox).await?;
-        if told_revision > 0 {
-            self.tell_missed_grants(caller, session, told_revision, mailbox).await?;
+    ) -> Result<Attached, Problem> {
+        let (after, ttl_ms) = self.begin_attaching(caller, session, mailbox).await?;
+        if told_revision == 0 {
+            return Ok(Attached { after, ttl_ms, told_with: 0 });
         }
-        Ok(attached)
+        self.tell_missed_grants(caller, session, told_revision, mailbox).await?;
+        Ok(Attached { after, ttl_ms, told_with: mailbox.pushed() })
     }
 
     /// Attaches a session of the caller's: after which revision all is pushed, and its time to live.

@@ -38,12 +38,15 @@ mod write_example;
 
 use std::future::Future;
 use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use support::until::until;
 use support::{Cluster, within};
 use tidelock_client::inspect::Kind;
 use tidelock_client::{Client, Code, Error, Loss, OnDeath};
+use tidelock_model::limits::{NATIVE_DATA_BYTES_MAX, NATIVE_NAME_BYTES_MAX};
 
 /// Kinds that have members: what somebody could leave behind.
 const WITH_MEMBERS: [Kind; 8] =
@@ -181,24 +184,29 @@ async fn futures_dropped_at_any_point_leave_nothing_behind() {
 }
 
 /// A node ends the stream of who sends a message that is too large, and with it the renewals of everything the client
-/// holds: names and data are measured before they are sent, by the cluster's own bounds.
+/// holds: names and data are measured before they are sent, by the cluster's own bounds. The client has a copy of these,
+/// since it needs nothing else of the cluster's crates; here both are seen to be the same.
 #[tokio::test]
 async fn names_and_data_that_no_node_takes_are_refused_and_cost_nobody_a_lock() {
     let (_cluster, ports) = Cluster::start_native(1);
     let client = with_ttl(&ports, Duration::from_secs(2)).await;
     let guard = client.lock("l").acquire().await.unwrap();
-    for bytes in [0, 513, 100_000, 1 << 20] {
+    for bytes in [0, NATIVE_NAME_BYTES_MAX + 1, 100_000, 1 << 20] {
         let name = "n".repeat(bytes);
-        assert_eq!(client.lock(&name).acquire().await.unwrap_err().code(), Some(Code::Mistaken), "{bytes}");
+        let refused = client.lock(&name).acquire().await.unwrap_err();
+        assert_eq!(refused.code(), Some(Code::Mistaken), "{bytes}");
+        assert!(refused.to_string().contains("this one"), "not sent, says the client itself: {refused}");
         assert_eq!(client.barrier(&name, 1).enter().await.unwrap_err().code(), Some(Code::Mistaken), "{bytes}");
         assert_eq!(client.latch(&name).wait().await.unwrap_err().code(), Some(Code::Mistaken), "{bytes}");
         assert_eq!(client.counter(&name).get().await.unwrap_err().code(), Some(Code::Mistaken), "{bytes}");
         assert_eq!(client.phaser("p").parent(&name).register(1).await.is_err(), bytes > 0, "{bytes}");
     }
-    let large = client.lock("d").data(vec![0; 4097]).acquire().await;
-    assert_eq!(large.unwrap_err().code(), Some(Code::Mistaken));
+    let large = client.lock("d").data(vec![0; NATIVE_DATA_BYTES_MAX + 1]).acquire().await.unwrap_err();
+    assert_eq!(large.code(), Some(Code::Mistaken));
+    assert!(large.to_string().contains("are more than"), "not sent, says the client itself: {large}");
     // What just fits is taken by both sides.
-    client.lock(&"n".repeat(512)).data(vec![0; 4096]).acquire().await.unwrap().release().await.unwrap();
+    let fits = client.lock(&"n".repeat(NATIVE_NAME_BYTES_MAX)).data(vec![0; NATIVE_DATA_BYTES_MAX]);
+    fits.acquire().await.unwrap().release().await.unwrap();
     guard.confirm().await.unwrap();
     guard.release().await.unwrap();
 }
@@ -223,6 +231,39 @@ async fn a_lock_goes_to_who_asked_next_with_a_larger_token() {
     second.confirm().await.unwrap();
     second.release().await.unwrap();
     until_nothing_is_held(&client).await;
+}
+
+/// L8: some programs do not stand in line; they try, and try again after a pause that grows and is never quite the same.
+/// They have no order among them, but none of them is there beside another, and all of them get through.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn l8_who_tries_again_after_growing_random_pauses_gets_the_lock_in_the_end() {
+    const PROGRAMS: u32 = 8;
+    let (_cluster, ports) = Cluster::start_native(1);
+    let inside = Arc::new(AtomicU32::new(0));
+    let mut programs = Vec::new();
+    for _ in 0..PROGRAMS {
+        let (client, inside) = (client(&ports).await, Arc::clone(&inside));
+        programs.push(tokio::spawn(async move {
+            let mut pause = Duration::from_millis(2);
+            let guard = loop {
+                match client.lock("l").try_acquire().await {
+                    Ok(guard) => break guard,
+                    Err(error) => assert_eq!(error.code(), Some(Code::Busy), "{error}"),
+                }
+                tokio::time::sleep(pause.mul_f64(rand::random_range(0.5..1.0))).await;
+                pause = (pause * 2).min(Duration::from_millis(50));
+            };
+            assert_eq!(inside.fetch_add(1, Ordering::SeqCst), 0, "K1: one at a time");
+            // Until the others had a chance to come in.
+            client.counter("turns").add(1).await.unwrap();
+            inside.fetch_sub(1, Ordering::SeqCst);
+            guard.release().await.unwrap();
+        }));
+    }
+    for program in programs {
+        within("every program", program).await.unwrap();
+    }
+    assert_eq!(client(&ports).await.counter("turns").get().await.unwrap(), i64::from(PROGRAMS));
 }
 
 /// EL3: a leader can hand over to whom it likes; that one knows, and so do observers.
@@ -251,6 +292,63 @@ async fn a_leader_names_its_successor() {
     drop(second);
     until_nothing_is_held(&one).await;
     assert_eq!(within("news", changes.next()).await.unwrap(), None);
+}
+
+/// EL4: the epoch of a leader is a token like a lock's. A leader that was replaced and does not know must be stopped by
+/// what it writes to, and must not stop the one that leads now.
+#[tokio::test]
+async fn el4_the_epoch_of_a_leader_that_was_replaced_is_refused() {
+    let (_cluster, ports) = Cluster::start_native(1);
+    let (one, two, operator) = (client(&ports).await, client(&ports).await, client(&ports).await);
+    let old = one.election("e").campaign().await.unwrap();
+    one.counter("runs").fenced("e", old.token()).add(1).await.unwrap();
+    one.fence("e").admit(old.token()).await.unwrap();
+    let election = two.election("e");
+    let stands = tokio::spawn(async move { election.campaign().await });
+    until("the second to stand", async || (members(&operator).await == 2).then_some(())).await;
+    // As if it had been silent for too long. It still has its epoch, and another session to write in.
+    operator.end_session(one.session_id().unwrap()).await.unwrap();
+    let new = within("the second", stands).await.unwrap().unwrap();
+    assert!(new.token() > old.token());
+    assert!(within("the loss", old.lost()).await.is_lost());
+    two.counter("runs").fenced("e", new.token()).add(1).await.unwrap();
+    for refused in [
+        one.counter("runs").fenced("e", old.token()).add(1).await.map(drop).unwrap_err(),
+        one.fence("e").admit(old.token()).await.map(drop).unwrap_err(),
+        one.rcu("plan").fenced("e", old.token()).publish("old plan").await.map(drop).unwrap_err(),
+    ] {
+        assert!(matches!(refused, Error::Lost(Loss::Token(_))), "{refused:?}");
+    }
+    assert_eq!(two.counter("runs").fenced("e", new.token()).add(1).await.unwrap(), 3);
+    new.resign().await.unwrap();
+}
+
+/// Who waits for a latch, or for a phase without taking part, keeps nobody from removing it. So it must be told, or it
+/// waits for ever.
+#[tokio::test]
+async fn who_waits_for_what_is_removed_is_told() {
+    let (_cluster, ports) = Cluster::start_native(1);
+    let (client, operator) = (client(&ports).await, client(&ports).await);
+    client.latch("c").set(1, OnDeath::Shrink).await.unwrap();
+    client.phaser("p").register(1).await.unwrap().arrive_and_deregister().await.unwrap();
+    let phase = client.phaser("p").phase().await.unwrap();
+    let (latch, phaser) = (client.latch("c"), client.phaser("p"));
+    let mut waits = pin!(async { tokio::join!(latch.wait(), phaser.await_advance(phase)) });
+    // They wait after two questions each; these are more, on the same connection.
+    let questions = async {
+        for _ in 0..20 {
+            client.counter("n").get().await.unwrap();
+        }
+    };
+    tokio::select! {
+        early = &mut waits => panic!("{early:?}"),
+        () = questions => {}
+    }
+    operator.latch("c").forget().await.unwrap();
+    operator.phaser("p").forget().await.unwrap();
+    let (latch, phase) = within("the news", waits).await;
+    assert_eq!(latch.unwrap_err().code(), Some(Code::NotFound));
+    assert_eq!(phase.unwrap_err().code(), Some(Code::NotFound));
 }
 
 /// B1, and what is told when a participant dies.

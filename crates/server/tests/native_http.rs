@@ -115,6 +115,49 @@ fn a_lock_is_taken_waited_for_and_handed_over_with_json() {
     assert_eq!(found["count"], "1");
 }
 
+/// EL3: a leader names who follows it, and that one waits in a call of plain HTTP. It has another place then than the one
+/// it asked for, and must be told of the grant all the same, not that its place is lost; others wait on.
+#[test]
+fn a_successor_that_waits_in_one_call_is_told_of_its_place() {
+    let (_cluster, ports) = Cluster::start_native(1);
+    let port = ports[0];
+    let campaign = |session: &str, wait: &str| {
+        let body = json!({ "session": session, "number": 1, "name": "e" });
+        done(port, &format!("/v1/election/campaign{wait}"), &body)["answer"]["place"].clone()
+    };
+    let number = |place: &Value, field: &str| place[field].as_str().unwrap_or("0").parse::<u64>().unwrap();
+    let (first, named, third) = (open(port), open(port), open(port));
+    let leads = campaign(&first, "");
+    let wait_for_candidates = |count: &str| {
+        support::wait_for("the candidates", || {
+            let found = done(port, "/v1/election/describe", &json!({ "name": "e", "limit": 10 }));
+            (found["count"] == count).then_some(())
+        });
+    };
+    campaign(&third, "");
+    wait_for_candidates("2");
+    let waiting = std::thread::spawn({
+        let named = named.clone();
+        move || {
+            let body = json!({ "session": named, "number": 1, "name": "e" });
+            done(port, "/v1/election/campaign?wait_ms=20000", &body)["answer"]["place"].clone()
+        }
+    });
+    wait_for_candidates("3");
+    let resign = json!({ "session": first, "number": 2, "name": "e", "token": leads["token"], "successor": named });
+    done(port, "/v1/election/resign-to", &resign);
+    let followed = waiting.join().unwrap();
+    assert!(number(&followed, "token") > number(&leads, "token"), "{followed}");
+    assert_eq!(number(&followed, "place"), number(&leads, "place"), "it has the place of who named it");
+    let found = done(port, "/v1/election/leader", &json!({ "name": "e" }))["members"][0].clone();
+    assert_eq!((&found["session"], &found["place"]), (&json!(named), &followed["place"]), "{found}");
+    // What it was told is what it gives back by.
+    let give_up = json!({ "session": named, "number": 3, "name": "e", "place": followed["place"] });
+    done(port, "/v1/election/give-up", &give_up);
+    let found = done(port, "/v1/election/leader", &json!({ "name": "e" }))["members"][0].clone();
+    assert_eq!(found["session"], json!(third));
+}
+
 /// An error that does not say what to do costs somebody an afternoon.
 #[test]
 fn mistakes_are_answered_with_what_is_wrong() {

@@ -9,11 +9,13 @@ mod support;
 use std::process::{Output, Stdio};
 use std::time::Duration;
 
+use base64::Engine as _;
 use support::tls::Office;
 use support::users::{add_user, authority, guard};
 use support::{Cluster, tidelock, within};
 use tidelock_client::{Client, Code, Error, Failure, Options};
 use tidelock_etcd_api::etcdserverpb as pb;
+use tidelock_native_api::v1;
 use tidelock_tls::Use;
 
 /// A node whose native port has TLS and a certificate of `office`; with these arguments, too.
@@ -149,6 +151,29 @@ async fn users_with_the_right_password_hold_what_they_may_and_others_are_told_wh
     // What was refused once is tried again when it is asked for again.
     set_password(&url, "ann", "guessed").await;
     lock_once(&wrong, "a-lock").await.unwrap();
+}
+
+/// A1: a client that counts from one opens its session with a number that somebody else has. It must learn nothing of
+/// theirs, and whoever had the number must still be able to ask again.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_open_with_anothers_number_is_refused_and_a_retry_gets_its_own_session() {
+    let (cluster, port) = with_users();
+    let url = cluster.nodes[0].client_url();
+    add_user(&url, "ann", "a", "b").await;
+    add_user(&url, "bob", "b", "c").await;
+    guard(&url).await;
+    let mut calls = support::native::calls(port).await;
+    let mut open = async |user: &str| {
+        let mut request = tonic::Request::new(v1::OpenRequest { ttl_ms: 60_000, client: 1 });
+        let shown = base64::engine::general_purpose::STANDARD.encode(format!("{user}:secret"));
+        request.metadata_mut().insert("authorization", format!("Basic {shown}").parse().unwrap());
+        within("an answer", calls.open(request)).await.map(|opened| opened.into_inner().session)
+    };
+    let ann = open("ann").await.unwrap();
+    let refused = open("bob").await.unwrap_err();
+    assert_eq!(refused.code(), tonic::Code::InvalidArgument, "{refused:?}");
+    assert!(!format!("{refused:?}").contains(&ann.to_string()), "{refused:?}");
+    assert_eq!(open("ann").await.unwrap(), ann);
 }
 
 /// Changes a user's password to one, as root.

@@ -123,7 +123,8 @@ impl State {
         if let Some(outcome) = request.and_then(|request| self.requests.remembered(request))
             && !self.tells_of_an_ended_session(outcome)
         {
-            return Applied { origin, outcome: outcome.clone(), duplicate: false };
+            let outcome = self.unless_anothers_session(&caller, outcome.clone());
+            return Applied { origin, outcome, duplicate: false };
         }
         let native = RequestNumber::of(&command);
         if let Some(outcome) = native.and_then(|request| self.first_native_answer(request))

@@ -150,7 +150,8 @@ impl State {
         Ok(NativeAnswer::Left { token: self.settle_given_up(at, kind, name, &gone) })
     }
 
-    /// Removes what is left of something that nobody uses. A fence and the epoch of a hazard must be remembered for
+    /// Removes what is left of something that nobody uses, which is: of which no session has a part. Who waits for it
+    /// without one, for a latch say, is not known here, and is told by the notice that it is gone. A fence and the epoch of a hazard must be remembered for
     /// as long as somebody may come back from a long pause: for ever.
     fn forget(&mut self, at: &mut Revising<'_>, kind: Kind, name: &Name) -> Result<NativeAnswer, NativeError> {
         if !matches!(kind, Kind::Semaphore | Kind::Latch | Kind::Phaser | Kind::Counter | Kind::Rcu) {

@@ -154,7 +154,7 @@ impl Pair {
     /// Lets everything arrive that is on its way.
     fn settle(&mut self) {
         for _ in 0..10_000 {
-            if self.cluster.inbox.is_empty() && self.cluster.outbox.is_empty() {
+            if self.cluster.is_idle() {
                 return;
             }
             self.carry_to_cluster();
@@ -165,6 +165,12 @@ impl Pair {
 
     fn pass(&mut self, seconds: u64) {
         self.now = self.now + Duration::from_secs(seconds);
+        self.input(Session::tick);
+    }
+
+    /// Little enough that nothing is late by it.
+    fn pass_a_moment(&mut self) {
+        self.now = self.now + Duration::from_millis(60);
         self.input(Session::tick);
     }
 
@@ -272,6 +278,29 @@ fn a_grant_missed_while_disconnected_is_told_on_the_next_connection() {
     pair.carry_to_cluster();
     pair.disconnect();
     pair.cluster.stranger_leaves();
+    pair.connect();
+    pair.settle();
+    assert_eq!(pair.held.len(), 1);
+}
+
+/// The answer to another request may overtake what was missed. Who loses the connection between the two must be told of
+/// the grant on the next one: it holds the lock and does not know, and everybody waits.
+#[test]
+fn a_grant_that_an_answer_overtook_is_told_after_another_loss_of_the_connection() {
+    let mut pair = Pair::open();
+    pair.cluster.stranger_enters();
+    pair.ask(1, acquire());
+    pair.settle();
+    pair.disconnect();
+    pair.cluster.stranger_leaves();
+    pair.connect();
+    pair.ask(2, add());
+    while !pair.told.contains(&2) {
+        pair.carry_to_cluster();
+        pair.carry_to_client();
+    }
+    assert!(!pair.told.contains(&1), "the answer came first");
+    pair.disconnect();
     pair.connect();
     pair.settle();
     assert_eq!(pair.held.len(), 1);
@@ -468,6 +497,42 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     prop::collection::vec(step, 0..120)
 }
 
+/// Does all this, and tells which tickets are still wanted.
+fn carry_out(pair: &mut Pair, steps: Vec<Step>) -> Vec<Ticket> {
+    let (mut next, mut wanted): (Ticket, Vec<Ticket>) = (1, Vec::new());
+    for step in steps {
+        match step {
+            Step::Ask => {
+                pair.ask(next, acquire());
+                wanted.push(next);
+                next += 1;
+            }
+            Step::Abandon(which) if !wanted.is_empty() => {
+                let ticket = wanted.swap_remove(which % wanted.len());
+                // Whoever has its answer holds it and drops that instead.
+                if !pair.told.contains(&ticket) {
+                    pair.abandon(ticket);
+                }
+            }
+            Step::DropHeld(which) if !pair.held.is_empty() => pair.drop_held(which % pair.held.len()),
+            Step::ToCluster => pair.carry_to_cluster(),
+            Step::ToClient => pair.carry_to_client(),
+            Step::Disconnect => pair.disconnect(),
+            Step::Connect => pair.connect(),
+            Step::StrangerEnters => pair.cluster.stranger_enters(),
+            Step::StrangerLeaves => pair.cluster.stranger_leaves(),
+            Step::StrangerNamesUs => pair.cluster.stranger_names_us(),
+            Step::Unavailable => pair.cluster.unavailable += 1,
+            Step::Compact => pair.cluster.compact(),
+            Step::Abandon(_) | Step::DropHeld(_) => {}
+            Step::Pass => pair.pass_a_moment(),
+        }
+        assert!(pair.cluster.holders() <= 1, "K2");
+    }
+    pair.cluster.unavailable = 0;
+    wanted
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 2000, failure_persistence: None, ..ProptestConfig::default() })]
 
@@ -476,41 +541,7 @@ proptest! {
     #[test]
     fn nothing_is_left_behind_by_who_drops_at_any_point(steps in steps()) {
         let mut pair = Pair::new();
-        let (mut next, mut wanted): (Ticket, Vec<Ticket>) = (1, Vec::new());
-        for step in steps {
-            match step {
-                Step::Ask => {
-                    pair.ask(next, acquire());
-                    wanted.push(next);
-                    next += 1;
-                }
-                Step::Abandon(which) if !wanted.is_empty() => {
-                    let ticket = wanted.swap_remove(which % wanted.len());
-                    // Whoever has its answer holds it and drops that instead.
-                    if !pair.told.contains(&ticket) {
-                        pair.abandon(ticket);
-                    }
-                }
-                Step::DropHeld(which) if !pair.held.is_empty() => pair.drop_held(which % pair.held.len()),
-                Step::ToCluster => pair.carry_to_cluster(),
-                Step::ToClient => pair.carry_to_client(),
-                Step::Disconnect => pair.disconnect(),
-                Step::Connect => pair.connect(),
-                Step::StrangerEnters => pair.cluster.stranger_enters(),
-                Step::StrangerLeaves => pair.cluster.stranger_leaves(),
-                Step::StrangerNamesUs => pair.cluster.stranger_names_us(),
-                Step::Unavailable => pair.cluster.unavailable += 1,
-                Step::Compact => pair.cluster.compact(),
-                Step::Abandon(_) | Step::DropHeld(_) => {}
-                // Little enough that nothing is late by it.
-                Step::Pass => {
-                    pair.now = pair.now + Duration::from_millis(60);
-                    pair.input(Session::tick);
-                }
-            }
-            prop_assert!(pair.cluster.holders() <= 1, "K2");
-        }
-        pair.cluster.unavailable = 0;
+        let wanted = carry_out(&mut pair, steps);
         for ticket in wanted.into_iter().filter(|ticket| !pair.told.contains(ticket)).collect::<Vec<_>>() {
             pair.abandon(ticket);
         }
@@ -520,13 +551,34 @@ proptest! {
             while !pair.held.is_empty() {
                 pair.drop_held(0);
             }
-            pair.now = pair.now + Duration::from_millis(60);
-            pair.input(Session::tick);
+            pair.pass_a_moment();
         }
         pair.settle();
         prop_assert_eq!(&pair.failed, &[]);
         prop_assert_eq!(pair.cluster.ours(), 0);
         prop_assert!(pair.session.requests.is_empty());
         prop_assert!(pair.session.held.is_empty() && pair.session.early.is_empty() && pair.session.places.is_empty());
+    }
+    /// Whoever still wants a place has its turn in the end, whatever was lost or came late: a grant that nobody hears of
+    /// stops the whole queue.
+    #[test]
+    fn who_goes_on_waiting_is_let_in_in_the_end(steps in steps()) {
+        let mut pair = Pair::new();
+        let wanted = carry_out(&mut pair, steps);
+        pair.connect();
+        while pair.cluster.queue.len() > pair.cluster.ours() {
+            pair.cluster.stranger_leaves();
+        }
+        for _ in 0..2 * wanted.len() + 4 {
+            pair.settle();
+            while !pair.held.is_empty() {
+                pair.drop_held(0);
+            }
+            pair.pass_a_moment();
+        }
+        prop_assert_eq!(&pair.failed, &[]);
+        for ticket in wanted {
+            prop_assert!(pair.told.contains(&ticket), "ticket {} waits for ever", ticket);
+        }
     }
 }

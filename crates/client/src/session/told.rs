@@ -58,7 +58,7 @@ impl Session {
             _ => Err(Error::protocol("a reply without a result")),
         };
         // Notices up to this revision came before; a first answer that is repeated has an old one.
-        self.told = self.told.max(revision);
+        self.told_up_to(revision);
         let Some(asked) = self.requests.answered(reply.number) else { return };
         match answer {
             Ok(answer) => self.carried_out(asked, answer, now, out),
@@ -125,6 +125,12 @@ impl Session {
         }
     }
 
+    fn told_up_to(&mut self, revision: u64) {
+        if !self.is_catching_up {
+            self.told = self.told.max(revision);
+        }
+    }
+
     fn take_possession(&mut self, ticket: Ticket, token: u64) {
         self.held.insert(ticket, token);
         if token != 0 {
@@ -134,7 +140,8 @@ impl Session {
 
     /// A place was granted.
     pub(crate) fn granted(&mut self, granted: &v1::Granted, revision: u64, now: Moment, out: &mut Vec<Output>) {
-        self.told = self.told.max(revision.saturating_sub(1));
+        // Another change of the same revision may follow.
+        self.told_up_to(revision.saturating_sub(1));
         let known_as = if granted.moved_from == 0 { granted.place } else { granted.moved_from };
         let known_as = PlaceKey { kind: granted.kind, name: granted.name.clone(), place: known_as };
         let key = PlaceKey { place: granted.place, ..known_as.clone() };
@@ -180,7 +187,8 @@ impl Session {
             return;
         }
         out.push(Output::Send(keep_alive(attached.session, now)));
-        // What happened before is pushed first; `told` moves on with it.
+        // What was missed has been told by now; `told` moves on with what comes.
+        self.is_catching_up = false;
         if self.told == 0 {
             self.told = attached.header.map_or(0, |header| header.revision);
         }
@@ -206,7 +214,7 @@ impl Session {
             (Reason::SessionEnded, _) => self.end(&Loss::SessionEnded.into(), None, out),
             (Reason::Compacted, State::Open { id, .. }) => {
                 let id = *id;
-                (self.told, self.is_unsure) = (0, true);
+                (self.told, self.is_catching_up, self.is_unsure) = (0, false, true);
                 out.push(Output::Send(Message::Attach(v1::Attach { session: id, told_revision: 0 })));
             }
             _ => out.push(Output::LeaveNode),

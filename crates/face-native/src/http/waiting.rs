@@ -51,7 +51,7 @@ pub(super) async fn ask(
     if place.token == 0 {
         let waiting = granted(services, (kind, &name), session, place.place);
         match tokio::time::timeout(Duration::from_millis(wait_ms), waiting).await {
-            Ok(token) => place.token = token?,
+            Ok(granted) => (place.place, place.token) = granted?,
             Err(_elapsed) => {
                 let op = NativeOp::GiveUp { kind, name: name.clone(), place: place.place };
                 services.ask(caller, NativeRequest { session, number: next, acknowledged, op }).await?;
@@ -63,19 +63,19 @@ pub(super) async fn ask(
     Ok(framed(&reply))
 }
 
-/// Waits for the grant of a place: its token.
+/// Waits for the grant of a place: which place it is then, and its token.
 async fn granted(
     services: &Arc<Services>,
     subject: (Kind, &Name),
     session: LeaseId,
     place: u64,
-) -> Result<u64, Problem> {
+) -> Result<(u64, u64), Problem> {
     let waiter = services.router.wait_at(subject.0, subject.1.as_str(), place);
     loop {
         // Looked at after the wait was announced, so that no grant is missed; and each time, not read out of what woke
         // us: the answer may be a repeated one, and the grant long past.
         match member(services, subject, place).await? {
-            Some(own) if own.session == session.0 && own.token != 0 => return Ok(own.token),
+            Some(own) if own.session == session.0 && own.token != 0 => return Ok((own.place, own.token)),
             Some(own) if own.session == session.0 => {}
             _ => return moved(services, subject, session, place).await,
         }
@@ -91,29 +91,29 @@ async fn member(
     (kind, name): (Kind, &Name),
     place: u64,
 ) -> Result<Option<v1::Member>, Problem> {
-    let (kind, name) = (translate::wire_kind(kind).into(), name.as_str().to_owned());
-    let request = v1::DescribeRequest { kind, name, place, stale: true, ..Default::default() };
-    Ok(services.describe(&Caller::Internal, request).await?.members.into_iter().next())
+    first_member(services, v1::DescribeRequest { place, ..about(kind, name) }).await
 }
 
-/// The token of a place that is not there any more because its session was named to follow a leader, which gave it
-/// another place; or that it is lost.
+fn about(kind: Kind, name: &Name) -> v1::DescribeRequest {
+    let (kind, name) = (translate::wire_kind(kind).into(), name.as_str().to_owned());
+    v1::DescribeRequest { kind, name, limit: 1, stale: true, ..Default::default() }
+}
+
+async fn first_member(services: &Arc<Services>, about: v1::DescribeRequest) -> Result<Option<v1::Member>, Problem> {
+    Ok(services.describe(&Caller::Internal, about).await?.members.into_iter().next())
+}
+
+/// What became of a place that is not there any more: its session was named to follow the leader of an election, and has
+/// the leader's place instead, which is the first; or it is lost.
 async fn moved(
     services: &Arc<Services>,
     (kind, name): (Kind, &Name),
     session: LeaseId,
     place: u64,
-) -> Result<u64, Problem> {
-    let wire_kind: i32 = translate::wire_kind(kind).into();
-    let is_meant = |one: &v1::Holding| (one.kind, one.name.as_str()) == (wire_kind, name.as_str()) && one.token != 0;
-    if kind == Kind::Election {
-        let held = services.session(&Caller::Internal, session, 0).await?.holdings;
-        for held in held.iter().filter(|one| is_meant(one)) {
-            let found = member(services, (kind, name), held.place).await?;
-            if let Some(own) = found.filter(|own| own.moved_from == place) {
-                return Ok(own.token);
-            }
-        }
+) -> Result<(u64, u64), Problem> {
+    let first = first_member(services, about(kind, name)).await?;
+    match first.filter(|first| first.session == session.0 && first.moved_from == place) {
+        Some(own) => Ok((own.place, own.token)),
+        None => Err(Problem::new(Family::Lost, "LOST_PLACE", "the place is gone: given up, or lost with its session")),
     }
-    Err(Problem::new(Family::Lost, "LOST_PLACE", "the place is gone: given up, or lost with its session"))
 }

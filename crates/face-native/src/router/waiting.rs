@@ -72,20 +72,10 @@ impl Drop for Waiter<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::test_double::Double;
+    use crate::test_double::{Double, grant};
     use crate::{FaceConfig, NativeFace};
     use futures_util::FutureExt;
     use std::time::Duration;
-    use tidelock_model::native_records::Place as StoredPlace;
-    use tidelock_model::{Data, Event, LeaseId, Mode, Name, Record, RecordMeta, Revision, native_keys};
-
-    fn grant(name: &str, place: u64, token: u64) -> Event {
-        let (created, modified) = (Revision(place), Revision(token));
-        let meta = RecordMeta { created, modified, version: 2, lease: LeaseId(7), sub: 0 };
-        let stored = StoredPlace { mode: Mode::Exclusive, token, moved_from: 0, data: Data::default() };
-        let key = native_keys::member(Kind::Lock, &Name::new(name).unwrap(), place);
-        Event { key, record: Record::new(meta, &stored.write()), previous: None }
-    }
 
     /// L8: a thousand replies that are held back for one lock must not all look again with every release.
     #[tokio::test]
@@ -95,7 +85,7 @@ mod tests {
         let router = &face.services().router;
         let waiters: Vec<Waiter<'_>> = (1..=1000).map(|place| router.wait_at(Kind::Lock, "n", place)).collect();
         let others = [router.wait_at(Kind::Semaphore, "n", 500), router.wait_at(Kind::Lock, "m", 500)];
-        double.happen(grant("n", 500, 2000));
+        double.happen(grant("n", 7, 500, 2000));
         let woken = tokio::time::timeout(Duration::from_secs(20), waiters[499].happened()).await;
         assert!(woken.expect("woken in time"), "the node goes on");
         let is_woken = |waiter: &Waiter<'_>| waiter.woken.notified().now_or_never().is_some();

@@ -38,13 +38,14 @@ pub enum NativeNotice {
         /// Of the grant.
         token: u64,
     },
-    /// A member is gone: it left, or its session ended.
+    /// A member is gone: it left, or its session ended. Or the whole thing is, because it was asked to be forgotten: who
+    /// waits for it without being a member must know.
     Gone {
         /// What kind of thing.
         kind: Kind,
         /// Which.
         name: Name,
-        /// The place.
+        /// The place; zero: all of it.
         place: u64,
         /// Whose it was; nobody's if the version before was not asked for.
         session: LeaseId,
@@ -118,7 +119,11 @@ impl NativeNotice {
         let deleted = event.kind() == EventKind::Delete;
         match slot {
             Slot::Tally => None,
-            Slot::Head if deleted => None,
+            // Barriers go by themselves, when their meetings are over.
+            Slot::Head if deleted && kind == Kind::Barrier => None,
+            Slot::Head if deleted => {
+                Some(NativeNotice::Gone { kind, name, place: 0, session: LeaseId::NONE, token: 0 })
+            }
             Slot::Head => of_head(name, &event.record),
             Slot::Member { number, .. } if deleted => {
                 let before = event.previous.as_ref();

@@ -141,6 +141,22 @@ fn a_latch_opens_at_zero_and_knows_who_promised() {
     assert_eq!(native.ask(a, down(1, 0)), Err(NativeError::Broken));
 }
 
+/// Who waits for a latch has no part in it that could keep it from being removed. So it must be told, or it waits for
+/// ever.
+#[test]
+fn a_latch_that_is_forgotten_tells_who_waits_and_not_while_somebody_promised() {
+    let mut native = Native::new();
+    let a = native.open();
+    let forget = || NativeOp::Forget { kind: Kind::Latch, name: name("l") };
+    native.ask(a, NativeOp::SetLatch { name: name("l"), count: 2, on_death: OnDeath::Shrink }).unwrap();
+    let Ok(NativeAnswer::Pledged { pledge }) = native.ask(a, NativeOp::Pledge { name: name("l") }) else { panic!() };
+    assert_eq!(native.ask(a, forget()), Err(NativeError::InUse));
+    native.ask(a, NativeOp::CountDown { name: name("l"), by: 1, pledge }).unwrap();
+    native.ask(a, forget()).unwrap();
+    let (kind, name, session) = (Kind::Latch, name("l"), LeaseId::NONE);
+    assert_eq!(native.told, [NativeNotice::Gone { kind, name, place: 0, session, token: 0 }]);
+}
+
 /// Promises that cannot be kept any more count one by one, also when one session made them all.
 #[test]
 fn every_promise_of_a_dead_session_counts_down() {

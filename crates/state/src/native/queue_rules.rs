@@ -311,13 +311,7 @@ fn a_leader_names_its_successor() {
 fn k4_a_fence_lets_no_older_token_through() {
     let mut native = Native::new();
     let session = native.open();
-    let mut tokens = Vec::new();
-    for _ in 0..2 {
-        let (_, token) = native.place(session, exclusive("m"));
-        tokens.push(token);
-        native.ask(session, release(Kind::Lock, "m", token)).unwrap();
-    }
-    let (old, new) = (tokens[0], tokens[1]);
+    let (old, new) = native.two_tokens(session, "m");
     let fencing = |token| Fencing { fence: name("ledger"), token };
     let admit = |token| NativeOp::Admit(fencing(token));
     native.ask(session, admit(old)).unwrap();
@@ -342,21 +336,16 @@ fn k4_a_fence_lets_no_older_token_through() {
 fn k4_a_transaction_is_fenced_by_a_token() {
     let mut native = Native::new();
     let session = native.open();
-    let mut tokens = Vec::new();
-    for _ in 0..2 {
-        let (_, token) = native.place(session, exclusive("m"));
-        tokens.push(token);
-        native.ask(session, release(Kind::Lock, "m", token)).unwrap();
-    }
+    let (old, new) = native.two_tokens(session, "m");
     let fenced = |token, value: &str| {
         let fencing = Fencing { fence: name("ledger"), token };
         txn(vec![Compare::admits(&fencing)], vec![put("balance", value)], vec![])
     };
     let machine = &mut native.machine;
     let succeeded = |answer| matches!(answer, OpAnswer::Txn { succeeded: true, .. });
-    assert!(succeeded(machine.done(fenced(tokens[1], "new"))));
-    assert!(!succeeded(machine.done(fenced(tokens[0], "old"))), "a paused holder wakes up");
-    assert!(succeeded(machine.done(fenced(tokens[1], "newer"))));
+    assert!(succeeded(machine.done(fenced(new, "new"))));
+    assert!(!succeeded(machine.done(fenced(old, "old"))), "a paused holder wakes up");
+    assert!(succeeded(machine.done(fenced(new, "newer"))));
     assert!(!succeeded(machine.done(fenced(u64::MAX, "forged"))));
     assert!(!succeeded(machine.done(fenced(0, "forged"))));
     // A condition that fails beside it leaves the fence as it was.
@@ -365,7 +354,7 @@ fn k4_a_transaction_is_fenced_by_a_token() {
     let fencing = Fencing { fence: name("ledger"), token: third };
     let both = txn(vec![Compare::admits(&fencing), if_version("balance", 9)], vec![], vec![]);
     assert!(!succeeded(machine.done(both)));
-    assert!(succeeded(machine.done(fenced(tokens[1], "still"))));
+    assert!(succeeded(machine.done(fenced(new, "still"))));
     // Not a fence: never lets through. Not a write: not a read either.
     let mut elsewhere = Compare::admits(&fencing);
     elsewhere.range = crate::testing::everything();

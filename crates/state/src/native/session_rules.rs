@@ -6,7 +6,7 @@ use tidelock_model::limits::NATIVE_UNACKNOWLEDGED_MAX;
 use tidelock_model::{
     Alarm, AlarmKind, Answer, AuthCommand, Batch, Caller, Command, Compare, Errand, Fencing, Kind, LeaseId, LogTime,
     Name, NameFound, NativeAnswer, NativeCommand, NativeError, NativeFound, NativeOp, NativeQuery, NativeRequest,
-    NodeId, Outcome, Refusal, RequestId,
+    NodeId, Outcome, Proposal, Refusal, RequestId,
 };
 
 fn request(session: LeaseId, number: u64, acknowledged: u64, op: NativeOp) -> Command {
@@ -304,11 +304,9 @@ fn r5_replicas_of_one_log_agree() {
     }
 }
 
-/// A1: who may not write a name's key may not lock it, and nobody acts in another's session; root may do both.
-#[test]
-fn a1_names_and_sessions_have_owners_when_users_are_asked_for() {
-    let mut native = Native::new();
-    let machine = &mut native.machine;
+/// Users are asked for from now on: root, and ann and bob, who may write what begins with `team/`. Gives callers by
+/// their names.
+fn with_users(machine: &mut Machine) -> impl Fn(&str) -> Caller + use<> {
     let text = |text: &str| text.to_owned();
     let auth = |machine: &mut Machine, command| machine.command(Command::Auth(command)).result.unwrap();
     for user in ["root", "ann", "bob"] {
@@ -324,10 +322,18 @@ fn a1_names_and_sessions_have_owners_when_users_are_asked_for() {
     }
     auth(machine, AuthCommand::Enable { token_secret: [7; 32] });
     let auth_revision = machine.state.auth().revision;
-    let user = |name: &str| Caller::User { name: name.into(), auth_revision };
+    move |name| Caller::User { name: name.into(), auth_revision }
+}
+
+/// A1: who may not write a name's key may not lock it, and nobody acts in another's session; root may do both.
+#[test]
+fn a1_names_and_sessions_have_owners_when_users_are_asked_for() {
+    let mut native = Native::new();
+    let machine = &mut native.machine;
+    let user = with_users(machine);
     let denied = Err(Refusal::Auth(tidelock_model::AuthRefusal::Denied));
 
-    let open = |owner: &str| Command::Native(NativeCommand::Open { ttl_ms: 9_000, owner: text(owner) });
+    let open = |owner: &str| Command::Native(NativeCommand::Open { ttl_ms: 9_000, owner: owner.to_owned() });
     assert_eq!(machine.command_by(user("bob"), open("ann")).result, denied);
     let Ok(Answer::Native(NativeAnswer::Opened { session, .. })) = machine.command_by(user("ann"), open("ann")).result
     else {
@@ -346,6 +352,32 @@ fn a1_names_and_sessions_have_owners_when_users_are_asked_for() {
     let close = Command::Native(NativeCommand::Close { session });
     assert_eq!(machine.command_by(user("bob"), close.clone()).result, denied);
     assert!(machine.command_by(user("ann"), close).result.is_ok());
+}
+
+/// A1: a client that counts its numbers from one meets others who do. It must not learn of their sessions, nor take their
+/// number from them: the one who had it first asks again and gets its own.
+#[test]
+fn a1_an_open_with_anothers_number_tells_nothing_of_their_session() {
+    let mut machine = Machine::new();
+    let user = with_users(&mut machine);
+    let open = |machine: &mut Machine, caller: Caller, number| {
+        let owner = match &caller {
+            Caller::User { name, .. } => name.to_string(),
+            _ => String::new(),
+        };
+        let command = Command::Native(NativeCommand::Open { ttl_ms: 5_000, owner });
+        let request = Some(RequestId { client: 1, number: 0 });
+        machine.entry(vec![Proposal { request, caller, ..proposal(number, command) }]).applied.remove(0).outcome.result
+    };
+    let first = open(&mut machine, user("ann"), 101);
+    assert!(matches!(&first, Ok(Answer::Native(NativeAnswer::Opened { .. }))), "{first:?}");
+    for number in [102, 103] {
+        let refused = Err(Refusal::Native(NativeError::NumberReused));
+        assert_eq!(open(&mut machine, user("bob"), number), refused);
+    }
+    assert_eq!(open(&mut machine, user("ann"), 104), first);
+    assert_eq!(open(&mut machine, user("root"), 105), first, "root may use whatever there is");
+    assert_eq!(machine.state.lease_count(), 1);
 }
 
 /// A full disk must not keep anybody from giving back, and data that cannot be trusted is not changed by clients.

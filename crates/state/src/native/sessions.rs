@@ -23,8 +23,8 @@ use tidelock_model::limits::{
 };
 use tidelock_model::native_keys::{SESSION_TOP, is_session};
 use tidelock_model::{
-    Answer, Command, DecodeError, LeaseId, NativeAnswer, NativeCommand, NativeError, Outcome, Reader, Refusal, Wire,
-    put_bytes, put_varint,
+    Answer, Caller, Command, DecodeError, LeaseId, NativeAnswer, NativeCommand, NativeError, Need, Outcome, Reader,
+    Refusal, Wire, put_bytes, put_varint,
 };
 
 use xxhash_rust::xxh3::xxh3_64;
@@ -277,6 +277,20 @@ impl State {
     fn may_have_ended(&self, session: LeaseId) -> bool {
         let opened_at = (session.0 & ((1 << 56) - 1)) as u64 >> PLACE_BITS;
         is_session(session) && (1..=self.applied.0).contains(&opened_at) && !self.has_lease(session)
+    }
+
+    /// The outcome, unless it tells of a session that is not the caller's to use. Then the number that it was asked for
+    /// with is taken: a session in its place could be told to neither of the two when they ask again.
+    pub(crate) fn unless_anothers_session(&self, caller: &Caller, outcome: Outcome) -> Outcome {
+        let Ok(Answer::Native(NativeAnswer::Opened { session, .. })) = outcome.result else { return outcome };
+        match self.authorise(caller, |needs| needs.push(Need::Session(session))) {
+            Ok(()) => outcome,
+            Err(_) => Outcome {
+                revision: self.revision,
+                index: self.applied,
+                result: Err(Refusal::Native(NativeError::NumberReused)),
+            },
+        }
     }
 
     /// Whether an outcome says that a session was opened which is over: no answer to who asks for one now.

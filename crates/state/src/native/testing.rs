@@ -126,6 +126,16 @@ impl Native {
         }
     }
 
+    /// The tokens of two who held a lock one after the other: the first may still believe in its own.
+    pub(super) fn two_tokens(&mut self, session: LeaseId, lock: &str) -> (u64, u64) {
+        let mut hold = || {
+            let (_, token) = self.place(session, exclusive(lock));
+            self.ask(session, release(Kind::Lock, lock, token)).unwrap();
+            token
+        };
+        (hold(), hold())
+    }
+
     /// Who was let in by the last entry, with the tokens, in order.
     pub(super) fn granted(&self) -> Vec<(LeaseId, u64)> {
         let granted = self.told.iter().filter_map(|notice| match notice {

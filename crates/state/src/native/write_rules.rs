@@ -67,13 +67,7 @@ fn k3_who_holds_the_lock_no_more_writes_nothing() {
 fn k4_a_write_shows_a_token_to_a_fence() {
     let mut native = Native::new();
     let session = native.open();
-    let mut tokens = Vec::new();
-    for _ in 0..2 {
-        let (_, token) = native.place(session, exclusive("m"));
-        tokens.push(token);
-        native.ask(session, release(Kind::Lock, "m", token)).unwrap();
-    }
-    let [old, new] = tokens[..] else { panic!() };
+    let (old, new) = native.two_tokens(session, "m");
     let by = |token, value| write(vec![guard(Kind::Fence, "m", token)], vec![], vec![put("k", value)]);
     assert_eq!(native.ask(session, by(old, "old")), Ok(NativeAnswer::Done));
     assert_eq!(native.ask(session, by(new, "new")), Ok(NativeAnswer::Done));

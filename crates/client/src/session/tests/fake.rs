@@ -30,6 +30,8 @@ pub(crate) struct Fake {
     pub(crate) is_closed: bool,
     is_open: bool,
     is_attached: bool,
+    /// What was missed, and that this was all: told at leisure, after whatever else is asked.
+    catching_up: VecDeque<to_client::Message>,
     acknowledged: u64,
     answers: BTreeMap<u64, (u64, Result<Answer, v1::Error>)>,
     /// Grants of ours, to be told again.
@@ -61,6 +63,7 @@ impl Fake {
     pub(crate) fn cut_off(&mut self) {
         self.inbox.clear();
         self.outbox.clear();
+        self.catching_up.clear();
         self.is_attached = false;
     }
 
@@ -161,8 +164,13 @@ impl Fake {
             }
             Some(From::Request(request)) => self.request(request),
             Some(other) => panic!("nothing else comes: {other:?}"),
-            None => {}
+            None => self.outbox.extend(self.catching_up.pop_front()),
         }
+    }
+
+    /// Whether it has nothing to do and nothing to say.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.inbox.is_empty() && self.outbox.is_empty() && self.catching_up.is_empty()
     }
 
     fn attach(&mut self, told: u64) {
@@ -173,12 +181,12 @@ impl Fake {
             let lost = v1::Lost { reason, session: ID, message: String::new() };
             return self.outbox.push_back(to_client::Message::Lost(lost));
         }
-        let attached = v1::Attached { header: self.header(), session: ID, ttl_ms: 30_000 };
-        self.outbox.push_back(to_client::Message::Attached(attached));
         if told != 0 {
             let missed = self.history.iter().filter(|notice| notice.revision > told).cloned();
-            self.outbox.extend(missed.map(to_client::Message::Notice));
+            self.catching_up.extend(missed.map(to_client::Message::Notice));
         }
+        let attached = v1::Attached { header: self.header(), session: ID, ttl_ms: 30_000 };
+        self.catching_up.push_back(to_client::Message::Attached(attached));
     }
 
     fn request(&mut self, request: v1::Request) {
