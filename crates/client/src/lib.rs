@@ -24,6 +24,8 @@
 //! - Places are granted in the order of asking, and one release wakes one waiter. A grant has a [`Token`] that is larger
 //!   than every one given for that name before.
 //! - Futures may be dropped at any point, guards at any time: no place in a queue and no holder is left behind.
+//! - Any node will do: each passes on to the leader what is the leader's to decide. The client goes to another one of
+//!   those it was given when its own dies or falls silent.
 //! - A request that is sent again, since a node died or an answer got lost, happens once: the cluster knows it by its number.
 //! - What is held is renewed every third of its time to live. [`Guard::check`] fails before anybody else can have it,
 //!   even if this process was stopped or the machine slept meanwhile.

@@ -64,6 +64,7 @@ async fn l19_a_minority_grants_no_lock_and_its_holders_know_in_time() {
         assert!(guard.check().is_err(), "what is lost stays lost");
         // What was asked for in vain holds nothing: it was given up, or ends with its session.
         drop((granted, other));
-        until("the other lock to be free", async || anywhere.lock(&free).try_acquire().await.ok()).await;
+        let free = until("the other lock to be free", async || anywhere.lock(&free).try_acquire().await.ok()).await;
+        free.release().await.unwrap();
     }
 }

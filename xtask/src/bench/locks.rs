@@ -5,7 +5,7 @@
 
 use std::time::{Duration, UNIX_EPOCH};
 
-use tidelock_load::{Protocol, lock_by_recipe, lock_by_rpc, lock_by_set, lock_natively, spread};
+use tidelock_load::{LockLoad, Locked, Protocol, lock_by_recipe, lock_by_rpc, lock_by_set, lock_natively, spread};
 
 use super::figures::{Figures, Unit};
 use super::points::using;
@@ -129,24 +129,16 @@ fn lock(cluster: &Cluster, way: Way, case: Case) -> Result<Figures> {
     // A new name each time: what an ended round leaves behind must not stand in line.
     let name = format!("bench-lock-{}", UNIX_EPOCH.elapsed().map_or(0, |since| since.as_nanos()));
     tokio::task::block_in_place(|| {
-        let (locked, used) = using(&pids, || match way {
-            Way::Native => {
-                let addresses = spread(&cluster.native_endpoints(), workers.min(CONNECTIONS_MAX));
-                lock_natively(&addresses, &name, workers, contended, time)
-            }
-            Way::RedisSet => {
-                let addresses = spread(&cluster.redis_endpoints(), workers.min(CONNECTIONS_MAX));
-                lock_by_set(&addresses, &name, workers, contended, time)
-            }
-            Way::EtcdService => {
-                let addresses = spread(&cluster.endpoints(Protocol::Etcd), workers.min(CONNECTIONS_MAX));
-                lock_by_rpc(&addresses, &name, workers, contended, time)
-            }
-            Way::ZookeeperRecipe => {
-                let addresses = spread(&cluster.endpoints(Protocol::Zookeeper), workers.min(SESSIONS_MAX));
-                lock_by_recipe(&addresses, &format!("/{name}"), workers, contended, time)
-            }
-        })?;
+        let (endpoints, connections, lock): (_, _, fn(&LockLoad<'_>) -> Result<Locked>) = match way {
+            Way::Native => (cluster.native_endpoints(), CONNECTIONS_MAX, lock_natively),
+            Way::RedisSet => (cluster.redis_endpoints(), CONNECTIONS_MAX, lock_by_set),
+            Way::EtcdService => (cluster.endpoints(Protocol::Etcd), CONNECTIONS_MAX, lock_by_rpc),
+            Way::ZookeeperRecipe => (cluster.endpoints(Protocol::Zookeeper), SESSIONS_MAX, lock_by_recipe),
+        };
+        let name = if way == Way::ZookeeperRecipe { format!("/{name}") } else { name };
+        let addresses = spread(&endpoints, workers.min(connections));
+        let (locked, used) =
+            using(&pids, || lock(&LockLoad { addresses: &addresses, name: &name, workers, contended, time }))?;
         if let Some(why) = locked.first_failure {
             return Err(why);
         }

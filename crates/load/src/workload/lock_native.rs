@@ -2,8 +2,7 @@
 //! again. Sessions share streams as they would in a process with many of them.
 
 use std::collections::HashMap;
-use std::net::SocketAddr;
-use std::time::{Duration, Instant, UNIX_EPOCH};
+use std::time::{Instant, UNIX_EPOCH};
 
 use prost::Message;
 use tidelock_native_api::v1::{
@@ -11,7 +10,7 @@ use tidelock_native_api::v1::{
     ToClient, answer, from_client, notice, reply, request, to_client,
 };
 
-use super::lock_run::{LockRun, Locked};
+use super::lock_run::{LockLoad, LockRun, Locked};
 use crate::grpc::StreamId;
 use crate::lines::{Actor, Answer, Lines, Protocol, Tag, Turn};
 use crate::random::Random;
@@ -22,33 +21,27 @@ const CONNECT: &str = "/tidelock.v1.Native/Connect";
 /// Every stream has the same tag: messages say themselves whose they are.
 const STREAM: Tag = 0;
 
-/// Lets `workers` take locks for `time`: the one lock called `name`, or each one of its own.
-pub fn lock_natively(
-    addresses: &[SocketAddr],
-    name: &str,
-    workers: usize,
-    contended: bool,
-    time: Duration,
-) -> Result<Locked, String> {
-    let mut lines = Lines::open(Protocol::Etcd, addresses)?;
+/// Lets workers take locks.
+pub fn lock_natively(load: &LockLoad<'_>) -> Result<Locked, String> {
+    let mut lines = Lines::open(Protocol::Etcd, load.addresses)?;
     let streams: Vec<StreamId> =
-        (0..addresses.len()).filter_map(|line| lines.open_stream(line, STREAM, CONNECT)).collect();
-    if streams.len() < addresses.len() {
+        (0..load.addresses.len()).filter_map(|line| lines.open_stream(line, STREAM, CONNECT)).collect();
+    if streams.len() < load.addresses.len() {
         return Err("a connection was lost before the run".to_string());
     }
     let worker = |at: usize| Worker {
-        line: at % addresses.len(),
-        name: if contended { name.to_string() } else { format!("{name}-{at}") },
+        line: load.line_of(at),
+        name: load.name_of(at),
         session: 0,
         number: 0,
         doing: Doing::Open,
         since: Instant::now(),
     };
     let mut actor = Workers {
-        workers: (0..workers).map(worker).collect(),
+        workers: (0..load.workers).map(worker).collect(),
         streams,
         by_session: HashMap::new(),
-        run: LockRun::new(time),
+        run: LockRun::new(load.time),
     };
     lines.run(&mut actor)?;
     Ok(actor.run.finish())

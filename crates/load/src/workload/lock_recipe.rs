@@ -2,10 +2,9 @@
 //! siblings, and holds the lock if it is the first; else it watches the one before it and looks again when that goes.
 
 use std::collections::HashMap;
-use std::net::SocketAddr;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use super::lock_run::{LockRun, Locked};
+use super::lock_run::{LockLoad, LockRun, Locked};
 use super::znode_fill::create;
 use crate::lines::{Actor, Answer, Lines, Protocol, Tag, Turn};
 use crate::zookeeper::{self as wire, opcode};
@@ -16,29 +15,22 @@ const NODE_EXISTS: i32 = -110;
 /// The tag of the request that makes the parent.
 const PARENT: Tag = Tag::MAX >> 2;
 
-/// Lets `workers` take locks for `time`: the one lock called `name`, or each one of its own. `name` is a path of one
-/// part; each address is a session.
-pub fn lock_by_recipe(
-    addresses: &[SocketAddr],
-    name: &str,
-    workers: usize,
-    contended: bool,
-    time: Duration,
-) -> Result<Locked, String> {
-    let mut lines = Lines::open(Protocol::Zookeeper, addresses)?;
+/// Lets workers take locks. Their name is a path of one part; each address is a session.
+pub fn lock_by_recipe(load: &LockLoad<'_>) -> Result<Locked, String> {
+    let mut lines = Lines::open(Protocol::Zookeeper, load.addresses)?;
     let now = Instant::now();
     let worker = |at: usize| Worker {
-        line: at % addresses.len(),
-        parent: if contended { name.to_string() } else { format!("{name}-{at}") },
+        line: load.line_of(at),
+        parent: load.name_of(at),
         own: String::new(),
         doing: Doing::Create,
         since: now,
     };
     let mut workers = Workers {
-        workers: (0..workers).map(worker).collect(),
-        parents_left: if contended { 1 } else { workers },
+        workers: (0..load.workers).map(worker).collect(),
+        parents_left: if load.contended { 1 } else { load.workers },
         waiting: HashMap::new(),
-        run: LockRun::new(time),
+        run: LockRun::new(load.time),
     };
     lines.run(&mut workers)?;
     Ok(workers.run.finish())

@@ -6,10 +6,9 @@
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
-use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-use super::lock_run::{LockRun, Locked};
+use super::lock_run::{LockLoad, LockRun, Locked};
 use crate::lines::{Actor, Answer, Language, Lines, Tag, Turn};
 use crate::random::Random;
 use crate::redis::Value;
@@ -25,30 +24,24 @@ const RELEASE: &[u8] =
 /// The tag of the request that loads the script.
 const SCRIPT: Tag = Tag::MAX >> 2;
 
-/// Lets `workers` take locks for `time`: the one lock called `name`, or each one of its own.
-pub fn lock_by_set(
-    addresses: &[SocketAddr],
-    name: &str,
-    workers: usize,
-    contended: bool,
-    time: Duration,
-) -> Result<Locked, String> {
-    let mut lines = Lines::open(Language::Redis, addresses)?;
+/// Lets workers take locks.
+pub fn lock_by_set(load: &LockLoad<'_>) -> Result<Locked, String> {
+    let mut lines = Lines::open(Language::Redis, load.addresses)?;
     let now = Instant::now();
     let worker = |at: usize| Worker {
-        line: at % addresses.len(),
-        name: if contended { name.to_string() } else { format!("{name}-{at}") },
+        line: load.line_of(at),
+        name: load.name_of(at),
         value: String::new(),
         cycles: 0,
         holds: false,
         since: now,
     };
     let mut actor = Workers {
-        workers: (0..workers).map(worker).collect(),
+        workers: (0..load.workers).map(worker).collect(),
         script: Vec::new(),
         pausing: BinaryHeap::new(),
         random: Random::new(7),
-        run: LockRun::new(time),
+        run: LockRun::new(load.time),
     };
     lines.run(&mut actor)?;
     Ok(actor.run.finish())
@@ -163,7 +156,7 @@ impl Actor for Workers {
 mod tests {
     use std::collections::HashMap;
     use std::io::{BufRead, BufReader, Write};
-    use std::net::{TcpListener, TcpStream};
+    use std::net::{SocketAddr, TcpListener, TcpStream};
     use std::sync::{Arc, Mutex};
 
     use super::*;
@@ -232,13 +225,16 @@ mod tests {
     #[test]
     fn workers_take_turns_and_a_lock_that_was_not_given_back_is_a_failure() {
         let time = Duration::from_millis(400);
+        let lock = |addresses: &[SocketAddr], workers, contended| {
+            lock_by_set(&LockLoad { addresses, name: "lock", workers, contended, time }).unwrap()
+        };
         for (contended, workers) in [(false, 4), (true, 4)] {
             let address = redis(true);
-            let locked = lock_by_set(&[address, address], "lock", workers, contended, time).unwrap();
+            let locked = lock(&[address, address], workers, contended);
             assert_eq!(locked.first_failure, None);
             assert!(locked.cycles > 0 && locked.acquires.count() >= locked.cycles);
         }
-        let locked = lock_by_set(&[redis(false)], "lock", 1, true, time).unwrap();
+        let locked = lock(&[redis(false)], 1, true);
         assert_eq!(locked.first_failure.as_deref(), Some("the script was answered with 0"));
     }
 }

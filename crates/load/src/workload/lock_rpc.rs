@@ -1,37 +1,30 @@
 //! etcd: locks by its Lock service. Each worker takes a lock and gives it back at once, again and again.
 
-use std::net::SocketAddr;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use prost::Message;
 use tidelock_etcd_api::etcdserverpb::{LeaseGrantRequest, LeaseGrantResponse};
 use tidelock_etcd_api::v3lockpb::{LockRequest, LockResponse, UnlockRequest};
 
-use super::lock_run::{LockRun, Locked};
+use super::lock_run::{LockLoad, LockRun, Locked};
 use crate::etcd_messages::method;
 use crate::lines::{Actor, Answer, Lines, Protocol, Tag, Turn};
 
 /// Longer than any run: nobody keeps these leases alive.
 const LEASE_TTL_S: i64 = 120;
 
-/// Lets `workers` take locks for `time`: the one lock called `name`, or each one of its own.
-pub fn lock_by_rpc(
-    addresses: &[SocketAddr],
-    name: &str,
-    workers: usize,
-    contended: bool,
-    time: Duration,
-) -> Result<Locked, String> {
-    let mut lines = Lines::open(Protocol::Etcd, addresses)?;
+/// Lets workers take locks.
+pub fn lock_by_rpc(load: &LockLoad<'_>) -> Result<Locked, String> {
+    let mut lines = Lines::open(Protocol::Etcd, load.addresses)?;
     let worker = |at: usize| Worker {
-        line: at % addresses.len(),
-        name: if contended { name.to_string() } else { format!("{name}-{at}") },
+        line: load.line_of(at),
+        name: load.name_of(at),
         lease: 0,
         key: Vec::new(),
         doing: Doing::Grant,
         since: Instant::now(),
     };
-    let mut actor = Workers { workers: (0..workers).map(worker).collect(), run: LockRun::new(time) };
+    let mut actor = Workers { workers: (0..load.workers).map(worker).collect(), run: LockRun::new(load.time) };
     lines.run(&mut actor)?;
     Ok(actor.run.finish())
 }

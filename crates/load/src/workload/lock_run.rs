@@ -1,9 +1,35 @@
-//! What the loads of locks have in common: when a run begins and ends, and what was done in it.
+//! What the loads of locks have in common: who takes which lock where, when a run begins and ends, and what was done in it.
 
+use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use crate::histogram::Histogram;
 use crate::lines::{Lines, Turn};
+
+/// What a load of locks is.
+#[derive(Clone, Copy, Debug)]
+pub struct LockLoad<'a> {
+    /// Where to connect to, once for each time it is named.
+    pub addresses: &'a [SocketAddr],
+    /// What the lock is called.
+    pub name: &'a str,
+    /// How many take locks; they share the connections.
+    pub workers: usize,
+    /// Whether they all want the one lock; otherwise each has one of its own.
+    pub contended: bool,
+    /// For how long.
+    pub time: Duration,
+}
+
+impl LockLoad<'_> {
+    pub(super) fn line_of(&self, worker: usize) -> usize {
+        worker % self.addresses.len()
+    }
+
+    pub(super) fn name_of(&self, worker: usize) -> String {
+        if self.contended { self.name.to_owned() } else { format!("{}-{worker}", self.name) }
+    }
+}
 
 /// What was done with locks.
 #[derive(Clone, Debug, Default)]

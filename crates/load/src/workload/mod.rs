@@ -33,7 +33,7 @@ pub use lock_native::lock_natively;
 pub use lock_recipe::lock_by_recipe;
 pub use lock_redis::lock_by_set;
 pub use lock_rpc::lock_by_rpc;
-pub use lock_run::Locked;
+pub use lock_run::{LockLoad, Locked};
 pub use watch_fan_out::{FanOut, FannedOut, Watchers};
 pub use znode_fill::ZnodeFill;
 
