@@ -7,6 +7,7 @@
 
 use std::io;
 use std::sync::Arc;
+use std::sync::mpsc::{Receiver, TryRecvError, sync_channel};
 
 /// A file in a [`Disk`]. Stays usable when its name changes or goes away.
 pub trait DiskFile: Send + Sync {
@@ -96,6 +97,63 @@ pub trait Disk: Send + Sync {
 
     /// Where this is, for messages to the operator.
     fn location(&self) -> String;
+
+    /// Makes a file of `len` zeros, as [`DiskFile::allocate_zeroed`] does and durable but for its name: beside whatever
+    /// else is done, where that is possible. A file that cannot be made leaves no name behind.
+    fn prepare(&self, name: &str, len: u64) -> Prepared {
+        let (tell, made) = sync_channel(1);
+        // There is room for it.
+        let _ = tell.send(zeroed(self, name, len));
+        Prepared::from_channel(made)
+    }
+}
+
+/// A file that is being made. Dropping it waits: its name must not be used for anything else before.
+pub struct Prepared {
+    made: Receiver<io::Result<Box<dyn DiskFile>>>,
+    /// What was received already.
+    file: Option<io::Result<Box<dyn DiskFile>>>,
+}
+
+impl Prepared {
+    /// What will come through the channel.
+    pub(crate) fn from_channel(made: Receiver<io::Result<Box<dyn DiskFile>>>) -> Prepared {
+        Prepared { made, file: None }
+    }
+
+    /// Whether there is nothing to wait for: it was made, or failed, or nobody could be found to make it.
+    pub(crate) fn is_over(&mut self) -> bool {
+        match self.made.try_recv() {
+            Ok(file) => self.file = Some(file),
+            Err(TryRecvError::Empty) => return self.file.is_some(),
+            Err(TryRecvError::Disconnected) => {}
+        }
+        true
+    }
+
+    /// What came of it, waiting until it is over; nothing if nobody could be found to make it.
+    pub(crate) fn take(mut self) -> Option<io::Result<Box<dyn DiskFile>>> {
+        self.file.take().or_else(|| self.made.recv().ok())
+    }
+}
+
+impl Drop for Prepared {
+    fn drop(&mut self) {
+        let _ = self.made.recv();
+    }
+}
+
+/// A new file of `bytes` zeros under the name, durable but for that.
+pub(crate) fn zeroed(disk: &(impl Disk + ?Sized), name: &str, bytes: u64) -> io::Result<Box<dyn DiskFile>> {
+    let file = disk.create(name)?;
+    match file.allocate_zeroed(bytes).and_then(|()| file.sync_data()) {
+        Ok(()) => Ok(file),
+        Err(error) => {
+            // The room goes back at once; should that fail too, the next open removes the file.
+            let _ = disk.remove(name);
+            Err(error)
+        }
+    }
 }
 
 impl<D: Disk + ?Sized> Disk for Arc<D> {
@@ -122,6 +180,9 @@ impl<D: Disk + ?Sized> Disk for Arc<D> {
     }
     fn location(&self) -> String {
         (**self).location()
+    }
+    fn prepare(&self, name: &str, len: u64) -> Prepared {
+        (**self).prepare(name, len)
     }
 }
 

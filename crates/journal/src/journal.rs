@@ -15,14 +15,14 @@ use std::io;
 
 use tidelock_model::{HardState, LogEntry, LogIndex, Term};
 
-use crate::disk::{Disk, is_full};
+use crate::disk::{Disk, Prepared, is_full, zeroed};
 use crate::error::{AppendError, OpenError, ReadError};
 use crate::positions::{Point, Positions};
 use crate::record::{EntryView, Header, RECORD_HEADER, Record};
 use crate::recovery;
 use crate::segment::{
-    CLOSING_BYTES, RECORDS_START, SEGMENT_BYTES, Segment, SegmentHeader, Spare, allocate_spare, parse_spare_name,
-    spare_name,
+    CLOSING_BYTES, RECORDS_START, SEGMENT_BYTES, Segment, SegmentHeader, Spare, finish_spare, parse_spare_name,
+    spare_name, unfinished_spare_name,
 };
 use crate::snapshot::latest_snapshot;
 use crate::snapshot_format::SnapshotMeta;
@@ -96,6 +96,8 @@ pub struct Journal<D: Disk> {
     pub(crate) config: JournalConfig,
     pub(crate) segments: VecDeque<Segment>,
     pub(crate) spares: Vec<Spare>,
+    /// The spare that is being made, and its number.
+    pub(crate) preparing: Option<(u64, Prepared)>,
     pub(crate) positions: Positions,
     pub(crate) hard_state: HardState,
     pub(crate) space: Space,
@@ -250,7 +252,7 @@ impl<D: Disk> Journal<D> {
             self.synced_noted = self.synced;
         }
         self.space = Space::Ok;
-        if !self.allocate_spares(self.config.spare_segments)? {
+        if !self.prepare_spare()? {
             self.space = Space::Low;
         }
         if !self.is_above_floor()? {
@@ -378,21 +380,54 @@ impl<D: Disk> Journal<D> {
         Ok(segments)
     }
 
-    /// Brings the number of spares up to `wanted`. False when the disk is full.
+    /// Sees to it that there will be enough spares, without waiting for them: to fill one with zeros takes as long as
+    /// hundreds of appends. False when the disk is full.
+    fn prepare_spare(&mut self) -> io::Result<bool> {
+        if self.spares.len() < self.config.spare_segments {
+            self.begin_spare();
+        }
+        let is_over = self.preparing.as_mut().is_some_and(|(_, prepared)| prepared.is_over());
+        if is_over { self.take_prepared() } else { Ok(true) }
+    }
+
+    /// Brings the number of spares up to `wanted` now. False when the disk is full.
     fn allocate_spares(&mut self, wanted: usize) -> io::Result<bool> {
         while self.spares.len() < wanted {
-            let number = self.next_spare_number();
-            match allocate_spare(&self.disk, number, self.config.segment_bytes) {
-                Ok(spare) => self.spares.push(spare),
-                Err(error) if is_full(&error) => return Ok(false),
-                Err(error) => return self.fail_on_error(Err(error)),
+            self.begin_spare();
+            if !self.take_prepared()? {
+                return Ok(false);
             }
         }
         Ok(true)
     }
 
+    /// Lets a spare be made, unless one is.
+    fn begin_spare(&mut self) {
+        if self.preparing.is_none() {
+            let number = self.next_spare_number();
+            let prepared = self.disk.prepare(&unfinished_spare_name(number), self.config.segment_bytes);
+            self.preparing = Some((number, prepared));
+        }
+    }
+
+    /// Takes the spare that is being made, when it is. False when the disk is full.
+    fn take_prepared(&mut self) -> io::Result<bool> {
+        let Some((number, prepared)) = self.preparing.take() else { return Ok(true) };
+        // Whoever could not be found to make it is not needed.
+        let made = prepared
+            .take()
+            .unwrap_or_else(|| zeroed(&self.disk, &unfinished_spare_name(number), self.config.segment_bytes));
+        match made.and_then(|file| finish_spare(&self.disk, number, file)) {
+            Ok(spare) => self.spares.push(spare),
+            Err(error) if is_full(&error) => return Ok(false),
+            Err(error) => return self.fail_on_error(Err(error)),
+        }
+        Ok(true)
+    }
+
     fn next_spare_number(&self) -> u64 {
-        self.spares.iter().filter_map(|spare| parse_spare_name(&spare.name)).max().map_or(1, |number| number + 1)
+        let known = self.spares.iter().filter_map(|spare| parse_spare_name(&spare.name));
+        known.chain(self.preparing.iter().map(|(number, _)| *number)).max().map_or(1, |number| number + 1)
     }
 
     fn write_reserved(&mut self, records: &[Record<'_>]) -> io::Result<()> {

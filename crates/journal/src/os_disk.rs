@@ -9,10 +9,12 @@ use std::io;
 use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::mpsc::sync_channel;
+use std::thread;
 
 use rustix::fs::{FallocateFlags, FlockOperation};
 
-use crate::disk::{Disk, DiskFile};
+use crate::disk::{Disk, DiskFile, Prepared, zeroed};
 
 const LOCK_FILE: &str = "LOCK";
 /// Zeros are written in pieces of this size.
@@ -147,6 +149,20 @@ impl Disk for OsDisk {
     fn location(&self) -> String {
         self.inner.path.display().to_string()
     }
+
+    fn prepare(&self, name: &str, len: u64) -> Prepared {
+        let (tell, made) = sync_channel(1);
+        let (disk, name) = (self.clone(), name.to_owned());
+        let make = move || {
+            let file = zeroed(&disk, &name, len);
+            // With it goes the lock on the directory, which whoever waits for the file may want next.
+            drop(disk);
+            let _ = tell.send(file);
+        };
+        // Without a thread the channel closes, and whoever needs the file makes it.
+        let _ = thread::Builder::new().name("spare".to_owned()).spawn(make);
+        Prepared::from_channel(made)
+    }
 }
 
 struct OsFile {
@@ -205,6 +221,8 @@ impl DiskFile for OsFile {
         while at < len {
             let piece = (len - at).min(ZERO_PIECE as u64);
             self.file.write_all_at(&zeros[..piece as usize], at)?;
+            // So that a sync of another file does not have to wait for all of it.
+            self.file.sync_data()?;
             at += piece;
         }
         Ok(())

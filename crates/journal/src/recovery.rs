@@ -81,6 +81,7 @@ fn assemble<D: Disk>(
         config,
         segments,
         spares,
+        preparing: None,
         positions,
         hard_state,
         space: Space::Ok,

@@ -11,7 +11,7 @@ use std::io;
 use crc32c::{crc32c, crc32c_append};
 use tidelock_model::HardState;
 
-use crate::disk::{Disk, DiskFile, TEMPORARY, parse_hex16};
+use crate::disk::{Disk, DiskFile, TEMPORARY, parse_hex16, zeroed};
 use crate::record::{RECORD_HEADER, Record, u32_at, u64_at};
 
 /// Bytes of the header.
@@ -143,26 +143,17 @@ pub(crate) fn parse_spare_name(name: &str) -> Option<u64> {
     parse_hex16(name.strip_prefix("spare-")?.strip_suffix(".log")?)
 }
 
-/// Makes a new file of `bytes` zeros, durable under the spare's name when this returns.
-pub(crate) fn allocate_spare<D: Disk>(disk: &D, number: u64, bytes: u64) -> io::Result<Spare> {
-    let name = spare_name(number);
-    let file = allocate_zeroed(disk, &name, bytes)?;
-    disk.rename(&format!("{name}{TEMPORARY}"), &name)?;
-    disk.sync_dir()?;
-    Ok(Spare { name, file })
+/// The name of a spare that is being made.
+pub(crate) fn unfinished_spare_name(number: u64) -> String {
+    format!("{}{TEMPORARY}", spare_name(number))
 }
 
-fn allocate_zeroed<D: Disk>(disk: &D, name: &str, bytes: u64) -> io::Result<Box<dyn DiskFile>> {
-    let temporary = format!("{name}{TEMPORARY}");
-    let file = disk.create(&temporary)?;
-    match file.allocate_zeroed(bytes).and_then(|()| file.sync_data()) {
-        Ok(()) => Ok(file),
-        Err(error) => {
-            // The room goes back at once; should that fail too, the next open removes the file.
-            let _ = disk.remove(&temporary);
-            Err(error)
-        }
-    }
+/// Gives a file of zeros its name as a spare, durable when this returns.
+pub(crate) fn finish_spare<D: Disk>(disk: &D, number: u64, file: Box<dyn DiskFile>) -> io::Result<Spare> {
+    let name = spare_name(number);
+    disk.rename(&unfinished_spare_name(number), &name)?;
+    disk.sync_dir()?;
+    Ok(Spare { name, file })
 }
 
 /// The first segment of a new data directory.
@@ -170,7 +161,7 @@ pub(crate) fn create_first<D: Disk>(disk: &D, bytes: u64) -> io::Result<Segment>
     let header =
         SegmentHeader { sequence: 1, first_index: 1, segment_bytes: bytes, previous_end: 0, previous_chain: 0 };
     let name = segment_name(1, 1);
-    let file = allocate_zeroed(disk, &name, bytes)?;
+    let file = zeroed(disk, &format!("{name}{TEMPORARY}"), bytes)?;
     Segment::activate(disk, Spare { name: format!("{name}{TEMPORARY}"), file }, &header, HardState::default())
 }
 
