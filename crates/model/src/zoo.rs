@@ -214,12 +214,22 @@ inhabitants! {
     ShownTokenForgotten = "shown-token-forgotten",
     /// K6: a fence lets each token through once.
     TokenLetThroughOnce = "token-let-through-once",
+    /// K3, K6: a native write is carried out however old the token of its lock is.
+    WriteUnderOldToken = "write-under-old-token",
+    /// K3: whoever knows the token of a holder can write what its lock guards.
+    WriteByAnybody = "write-by-anybody",
+    /// R2: a native write whose condition does not hold is told to be done.
+    UnmetWriteToldAsDone = "unmet-write-told-as-done",
     /// K5: permits that a resize adds are given to nobody.
     ResizeWakesNobody = "resize-wakes-nobody",
     /// K2: something is forgotten while it is used.
     ForgottenWhileUsed = "forgotten-while-used",
     /// S3: who asks for a session whose end is only proposed is told that it is over.
     EndingSessionToldAsOver = "ending-session-told-as-over",
+    /// S3: a session's end is not told to a node's native face while it has not taken what was told before.
+    EndsToldWhenIdle = "ends-told-when-idle",
+    /// S3: a node that takes over the state of another does not say that sessions may have ended.
+    EndsMissTheJump = "ends-miss-the-jump",
     /// U1: an object that is retired may go at once, whoever keeps it.
     RetiredWhileKept = "retired-while-kept",
     /// U1: a version may go while the last one published before it is read.

@@ -135,9 +135,6 @@ impl LeaseClock {
             return Look::Later;
         }
         let Some(timer) = self.timers.get_mut(&call.id) else { return Look::Known(None) };
-        if timer.ending && tidelock_model::planted!(EndingSessionToldAsOver) {
-            return Look::Known(None);
-        }
         if timer.ending && !tidelock_model::planted!(EndingLeaseRenewed) {
             let waiting = self.waiting.entry(call.id).or_default();
             if waiting.len() < CALLS_WAITING_MAX {
@@ -158,6 +155,9 @@ impl LeaseClock {
     /// Renews a lease among many, without anybody waiting for its end. Only while leading.
     pub fn renew(&mut self, id: LeaseId) -> Renewing {
         let Some(timer) = self.timers.get_mut(&id) else { return Renewing::Gone };
+        if timer.ending && tidelock_model::planted!(EndingSessionToldAsOver) {
+            return Renewing::Gone;
+        }
         if timer.ending && !tidelock_model::planted!(EndingLeaseRenewed) {
             return Renewing::Ending;
         }

@@ -315,7 +315,7 @@ impl WatchHub {
             return;
         }
         for (id, subscriber) in &mut self.subscribers {
-            if self.followers.contains(id) {
+            if self.followers.contains(id) && !tidelock_model::planted!(EndsMissTheJump) {
                 subscriber.queue.miss_ended();
             }
             for (id, watcher) in &mut subscriber.watchers {

@@ -49,7 +49,7 @@ const STACK_BYTES: usize = 16 << 20;
 /// commands print them.
 pub const PINNED_TRACES: &[(u64, &str, u128)] = &[
     (37, "quiet", 0x36fd_82b8_20eb_4f61_9574_1655_f139_6a84),
-    (17, "quiet, with native clients", 0xc5eb_6ae0_30c4_27d9_9352_0cd0_59b4_a9fb),
+    (17, "quiet, with native clients", 0x3db7_ec2b_f9dd_95dd_2362_77ab_2a3f_5fd4),
     (22, "brutal", 0x78b2_3c56_793d_71cf_d1bf_1aef_933a_853c),
 ];
 

@@ -32,6 +32,7 @@ mod locks;
 mod members;
 mod native_answers;
 mod native_beliefs;
+mod native_ends;
 pub(crate) mod native_fenced;
 mod native_forgotten;
 mod native_meetings;
@@ -41,6 +42,7 @@ mod native_replay;
 mod native_sessions;
 #[cfg(test)]
 mod native_tests;
+mod native_writes;
 mod one_leader;
 mod prepared;
 mod read_rounds;
@@ -147,9 +149,11 @@ pub const CHECKERS: &[Checker] = &[
     Checker { invariants: "K1 K2 K5 E1", name: "native_queues", check: native_queues::check },
     Checker { invariants: "K1 K2 E1 H9", name: "native_beliefs", check: native_beliefs::check },
     Checker { invariants: "K4 K6", name: "native_fenced", check: native_fenced::check },
+    Checker { invariants: "K3 K6 R3", name: "native_writes", check: native_writes::check },
     Checker { invariants: "K2 K4 B1 P1 U1 R3", name: "native_forgotten", check: native_forgotten::check },
     Checker { invariants: "K5 E1 B1 P1", name: "native_notices", check: native_notices::check },
     Checker { invariants: "B1 P1 U1", name: "native_meetings", check: native_meetings::check },
+    Checker { invariants: "S3", name: "native_ends", check: native_ends::check },
     Checker { invariants: "S1 S2 S3 K3 L1 L2", name: "native_sessions", check: native_sessions::check },
     Checker { invariants: "H25 K3 K4 B1 R3", name: "native_answers", check: native_answers::check },
     Checker { invariants: "liveness", name: "healed", check: healed::check },

@@ -35,6 +35,7 @@ use crate::executor::Clock;
 use crate::history::{Answer, Asker, Content, Micros, Op, Request, Told};
 use crate::random::Random;
 
+pub use native::Following;
 pub use recorder::Recorder;
 pub use watching::{Habits, WatchSpec, Watched};
 pub use zookeeper::{Connected, Connection, News, Ticket};

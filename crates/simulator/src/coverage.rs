@@ -157,6 +157,10 @@ paths! {
     NATIVE_FENCED_WRITE = "path: native token shown in a transaction", 300;
     /// A transaction that showed an old token was refused.
     NATIVE_FENCED_WRITE_REFUSED = "path: native transaction refused for its old token", 50;
+    /// A native write was carried out: every token was good, and every condition held.
+    NATIVE_WRITE = "path: native write under good tokens", 300;
+    /// A native write was refused for a token or a condition.
+    NATIVE_WRITE_REFUSED = "path: native write refused", 100;
     /// K6, the stated limit: where no token is asked for, one who had lost its lock wrote after the next holder.
     NATIVE_UNFENCED_WENT_BACK = "path: old holder of a native lock wrote where no token is asked for", 15;
     /// A client could reach no node for a while.
@@ -173,6 +177,10 @@ paths! {
     NATIVE_PHASE_AWAITED = "path: native phase awaited", 300;
     /// A native session ran out.
     NATIVE_SESSION_EXPIRED = "path: native session expired", 1_000;
+    /// A client that followed its session was told of its end.
+    NATIVE_END_TOLD = "path: native client told of the end of its session", 100;
+    /// A session was renewed when its time was nearly over, or over.
+    NATIVE_RENEWED_LATE = "path: native session renewed in the last moment", 100;
     /// The end of a session let somebody else in.
     NATIVE_DEATH_LET_IN = "path: end of a native session let another in", 300;
     /// One release let several in.

@@ -11,11 +11,11 @@ mod znodes;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use tidelock_model::{Auth, LogIndex, NodeId, Revision, Term};
+use tidelock_model::{Auth, Kind, LogIndex, NodeId, Revision, Term};
 
 pub use native::{
-    NativeAsk, NativeBelief, NativeCall, NativeChange, NativePush, NativeRecord, NativeRevision, NativeTold,
-    NativeValue,
+    NativeAsk, NativeBelief, NativeCall, NativeChange, NativeFollow, NativePush, NativeRecord, NativeRevision,
+    NativeTold, NativeValue,
 };
 pub use znodes::{Greeted, Step, TreeChange, Znode, ZnodeLog};
 
@@ -47,6 +47,8 @@ pub struct History {
     pub native_pushes: Vec<NativePush>,
     /// What clients believed to hold.
     pub native_beliefs: Vec<NativeBelief>,
+    /// Who was to be told of the ends of native sessions.
+    pub native_follows: Vec<NativeFollow>,
     /// What really changed in the store, revision by revision, as seen inside the nodes.
     pub ledger: Ledger,
     /// Other things seen inside the nodes, in order.
@@ -178,6 +180,17 @@ pub enum Compare {
     /// The native fence of this name lets the token through; it lets none before it through from then on. Clients of
     /// etcd cannot say this: it is the store's own.
     Admits(String, u64),
+    /// A native session holds the place of this token, as a native write asks. Clients of etcd cannot say this either.
+    Holds {
+        /// Who.
+        session: i64,
+        /// A queue.
+        kind: Kind,
+        /// Which.
+        name: String,
+        /// Of the grant.
+        token: u64,
+    },
 }
 
 /// What a client was told.
@@ -230,6 +243,11 @@ pub enum Content {
         succeeded: bool,
         /// The answers of the list that was carried out.
         answers: Vec<Content>,
+    },
+    /// A native write's, which tells nothing of what was before.
+    Written {
+        /// Whether every token was good and every condition held.
+        done: bool,
     },
     /// Compacted.
     Compacted,
@@ -386,6 +404,15 @@ pub enum Observation {
         lease: i64,
         /// The store's revision right after.
         revision: Revision,
+    },
+    /// A native session that was in the state of a node is gone from it.
+    SessionEnded {
+        /// The node.
+        node: NodeId,
+        /// Which session.
+        session: i64,
+        /// Whether the node took over a state without it, so that it does not know which ended.
+        in_snapshot: bool,
     },
     /// Users or roles changed, in the state of a node for the first time anywhere.
     AuthChanged {

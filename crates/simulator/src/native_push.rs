@@ -1,15 +1,17 @@
-//! What the native face of a node will do beside answering: one subscription on all native records, read as notices,
-//! from which the node's clients hear what is theirs. Everything it is told is written down.
+//! What the native face of a node does beside answering: one subscription on all native records, read as notices, that
+//! follows sessions, too. From it the node's clients hear what is theirs. Everything it is told is written down.
 //!
-//! It is opened again where it left off, or where the past was compacted, from the present: then clients that waited
-//! at this node have to ask, and the log of what was told begins anew.
+//! It is opened anew from the present where the past was compacted, or where sessions ended and nobody can tell which:
+//! then clients that waited at this node have to ask, and the log of what was told begins anew.
 
 use std::rc::Rc;
 use std::sync::Arc;
+use std::task::{Context, Poll};
 
-use tidelock_coordinator::Coordinator;
+use tidelock_coordinator::{Coordinator, Subscription};
 use tidelock_model::{
-    Caller, KeyRange, NativeNotice, NodeId, Revision, Space, WatchClosed, WatchNotice, WatchRequest, WatcherId,
+    Caller, EndedSessions, KeyRange, NativeNotice, NodeId, Revision, Space, WatchClosed, WatchNotice, WatchRequest,
+    WatcherId,
 };
 
 use crate::client::Recorder;
@@ -28,8 +30,9 @@ pub(crate) fn start(
     recorder: &Recorder,
     spawner: &Spawner,
 ) {
+    let began = recorder.stamp();
     let push = recorder.with(|history| {
-        history.native_pushes.push(NativePush { node, opened: None, notices: Vec::new(), closed: None });
+        history.native_pushes.push(NativePush::new(node, began));
         history.native_pushes.len() - 1
     });
     let Some(room) = doors.open_native(node, push) else { return };
@@ -48,6 +51,7 @@ pub(crate) fn start(
 /// Takes what comes; whether the subscription ended while the node goes on.
 async fn take(coordinator: Arc<dyn Coordinator>, recorder: &Recorder, push: usize) -> bool {
     let subscription = coordinator.subscribe();
+    subscription.follow_sessions();
     subscription.open(WatchRequest {
         id: WATCHER,
         range: KeyRange::all_of(Space::Lock),
@@ -56,10 +60,21 @@ async fn take(coordinator: Arc<dyn Coordinator>, recorder: &Recorder, push: usiz
         caller: Caller::Internal,
     });
     loop {
-        match subscription.next().await {
+        let notice = match std::future::poll_fn(|cx| poll_either(&*subscription, cx)).await {
+            Heard::Notice(notice) => notice,
+            Heard::Ended(EndedSessions { missed: true, .. }) => return true,
+            Heard::Ended(EndedSessions { sessions, .. }) => {
+                let stamp = recorder.stamp();
+                let ended = sessions.into_iter().map(|session| (stamp, session));
+                recorder.with(|history| history.native_pushes[push].ended.extend(ended));
+                continue;
+            }
+        };
+        match notice {
             None => return false,
             Some(WatchNotice::Opened { revision: Revision(revision), .. }) => {
-                recorder.with(|history| history.native_pushes[push].opened = Some(revision));
+                let stamp = recorder.stamp();
+                recorder.with(|history| history.native_pushes[push].opened = Some((stamp, revision)));
             }
             Some(WatchNotice::Events { events, .. }) => {
                 let stamp = recorder.stamp();
@@ -71,5 +86,19 @@ async fn take(coordinator: Arc<dyn Coordinator>, recorder: &Recorder, push: usiz
             Some(WatchNotice::Progress { .. }) => {}
             Some(WatchNotice::Closed { why, .. }) => return matches!(why, WatchClosed::Compacted { .. }),
         }
+    }
+}
+
+/// What a subscription tells.
+enum Heard {
+    Notice(Option<WatchNotice>),
+    Ended(EndedSessions),
+}
+
+/// What happened is older than who ended with it.
+fn poll_either(subscription: &dyn Subscription, cx: &mut Context<'_>) -> Poll<Heard> {
+    match subscription.poll_next(cx) {
+        Poll::Ready(notice) => Poll::Ready(Heard::Notice(notice)),
+        Poll::Pending => subscription.poll_ended(cx).map(Heard::Ended),
     }
 }

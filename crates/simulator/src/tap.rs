@@ -2,7 +2,7 @@
 //! history. It compares as it writes: two nodes that carry out different changes at one revision are found
 //! here at once.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use tidelock_model::native_keys;
@@ -80,6 +80,9 @@ pub(crate) struct Scribe {
     recorder: Recorder,
     granted: BTreeSet<i64>,
     ended: BTreeSet<i64>,
+    /// The native sessions that entries ended, and up to where each node is.
+    sessions_ended: BTreeMap<LogIndex, Vec<i64>>,
+    reached: BTreeMap<NodeId, LogIndex>,
     /// The last entry that any node carried out, and users and roles then.
     newest: LogIndex,
     auth: Arc<Auth>,
@@ -87,13 +90,13 @@ pub(crate) struct Scribe {
 
 impl Scribe {
     pub(crate) fn new(recorder: Recorder) -> Scribe {
-        let (granted, ended, newest, auth) = Default::default();
-        Scribe { recorder, granted, ended, newest, auth }
+        let (granted, ended, sessions_ended, reached, newest, auth) = Default::default();
+        Scribe { recorder, granted, ended, sessions_ended, reached, newest, auth }
     }
 
     /// Writes one thing down. `Err`: it contradicts what another node, or an earlier life, did.
     pub(crate) fn write(&mut self, node: NodeId, boot: u64, seen: Seen) -> Result<(), String> {
-        let Seen { index, revision, digest, events, leases, members, auth, .. } = seen;
+        let Seen { index, revision, digest, events, leases, members, auth, installed, .. } = seen;
         self.recorder.observe(Observation::Applied { node, boot, index, digest, revision });
         self.write_auth(index, revision, &events, auth);
         if let Some(members) = members {
@@ -101,6 +104,7 @@ impl Scribe {
             let voters = members.by_id.values().filter(voter).map(|member| member.id).collect();
             self.recorder.observe(Observation::Members { node, index, voters, removed: members.removed });
         }
+        self.write_sessions(node, index, &leases, installed);
         for change in leases {
             match change {
                 LeaseChange::Granted { id, ttl_s, .. } if self.granted.insert(id.0) => {
@@ -117,6 +121,25 @@ impl Scribe {
             }
         }
         self.write_changes(node, index, &events)
+    }
+
+    /// Which native sessions ended at this very node, by an entry or in a snapshot of another's.
+    fn write_sessions(&mut self, node: NodeId, index: LogIndex, leases: &[LeaseChange], installed: bool) {
+        let by_entry = leases.iter().filter_map(|change| match change {
+            LeaseChange::Ended { id } if native_keys::is_session(*id) => Some(id.0),
+            _ => None,
+        });
+        let mut ended: Vec<i64> = by_entry.collect();
+        if !ended.is_empty() {
+            self.sessions_ended.entry(index).or_insert_with(|| ended.clone());
+        }
+        let before = self.reached.insert(node, index).unwrap_or_default();
+        if installed && before < index {
+            ended.extend(self.sessions_ended.range(before.next()..=index).flat_map(|(_, ended)| ended));
+        }
+        for session in ended {
+            self.recorder.observe(Observation::SessionEnded { node, session, in_snapshot: installed });
+        }
     }
 
     /// Every entry is carried out for the first time by somebody, one after the other.

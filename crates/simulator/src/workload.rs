@@ -22,6 +22,7 @@
 //! | a znode          | unique text; which there are is told in `znodes/requests.rs`         |
 //! | `fenced/<name>`  | `<token>#<unique>`; written by showing the token of that native lock |
 //! | `unfenced/<name>` | the same, written without showing it                                |
+//! | `held/<name>`    | `<token>#<unique>`; written by native writes of the session that holds that lock or leads; `held/<name>/last` with it |
 //! | a native name    | what `native.rs` makes of it; every addition to a counter adds another number |
 
 mod auth;

@@ -48,8 +48,8 @@ pub(crate) struct Options {
     /// Only these
     #[arg(long, value_name = "NAMES", value_delimiter = ',')]
     bugs: Vec<String>,
-    /// Put the table into docs/internals/simulation.md
-    #[arg(long, conflicts_with = "bugs")]
+    /// Put the table into docs/internals/simulation.md; with --bugs, their rows
+    #[arg(long)]
     write_docs: bool,
 }
 
@@ -94,8 +94,7 @@ pub(crate) fn run(options: &Options) -> Result<bool> {
     let asked = |name: &&'static str| options.bugs.is_empty() || options.bugs.iter().any(|bug| bug == name);
     let bugs: Vec<&'static str> = known.into_iter().filter(asked).collect();
     let hunts = hunt_all(&bugs, options)?;
-    let table = table(&hunts);
-    println!("\n{table}");
+    println!("\n{}", table(&hunts.iter().map(row).collect::<Vec<_>>()));
     let missed: Vec<&str> = hunts.iter().filter(|hunt| hunt.seed.is_none()).map(|hunt| hunt.bug).collect();
     if !missed.is_empty() {
         println!("NOT FOUND within {} seeds: {}", options.max_seeds, missed.join(", "));
@@ -108,7 +107,7 @@ pub(crate) fn run(options: &Options) -> Result<bool> {
     }
     if options.write_docs {
         let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/internals/simulation.md");
-        write_between_markers(&file, &table)?;
+        write_between_markers(&file, &hunts)?;
     }
     Ok(missed.is_empty() && fail_anyway.is_empty())
 }
@@ -254,30 +253,46 @@ fn shortened(message: &str) -> String {
 }
 
 /// The table for people and for the documentation.
-fn table(hunts: &[Hunt]) -> String {
+fn table(rows: &[String]) -> String {
     let mut text = String::from("| Bug | Found by | Seed | Seeds tried | Time |\n| --- | --- | --- | --- | --- |\n");
-    for hunt in hunts {
-        let seed = hunt.seed.map_or("not found".to_string(), |seed| seed.to_string());
-        let (bug, finder, tried, seconds) = (hunt.bug, &hunt.finder, hunt.tried, hunt.took.as_secs_f64());
-        text.push_str(&format!("| `{bug}` | {finder} | {seed} | {tried} | {seconds:.1} s |\n"));
-    }
+    rows.iter().for_each(|row| text.push_str(&format!("{row}\n")));
     text
 }
 
-fn write_between_markers(file: &Path, table: &str) -> Result<()> {
+fn row(hunt: &Hunt) -> String {
+    let seed = hunt.seed.map_or("not found".to_string(), |seed| seed.to_string());
+    let (finder, tried, seconds) = (&hunt.finder, hunt.tried, hunt.took.as_secs_f64());
+    format!("{} {finder} | {seed} | {tried} | {seconds:.1} s |", row_begin(hunt.bug))
+}
+
+fn row_begin(bug: &str) -> String {
+    format!("| `{bug}` |")
+}
+
+/// The rows of a table that was written before, with those of these hunts in their place: all in the order of the list
+/// of bugs, and none of a bug that there is no more.
+fn merged(before: &str, hunts: &[Hunt]) -> Vec<String> {
+    let of = |(bug, _): &(&'static str, Bug)| {
+        let hunted = hunts.iter().find(|hunt| hunt.bug == *bug).map(row);
+        hunted.or_else(|| before.lines().find(|line| line.starts_with(&row_begin(bug))).map(str::to_string))
+    };
+    Bug::ALL.iter().filter_map(of).collect()
+}
+
+fn write_between_markers(file: &Path, hunts: &[Hunt]) -> Result<()> {
     let wrong = |error: std::io::Error| format!("{}: {error}", file.display());
     let text = std::fs::read_to_string(file).map_err(wrong)?;
-    let changed = between_markers(&text, table).ok_or_else(|| {
+    let changed = between_markers(&text, |before| table(&merged(before, hunts))).ok_or_else(|| {
         let (begin, end) = MARKERS;
         format!("{}: there must be one {begin} and behind it one {end}", file.display())
     })?;
     std::fs::write(file, changed).map_err(wrong)
 }
 
-fn between_markers(text: &str, table: &str) -> Option<String> {
+fn between_markers(text: &str, table: impl Fn(&str) -> String) -> Option<String> {
     let (before, rest) = text.split_once(MARKERS.0)?;
-    let (_, after) = rest.split_once(MARKERS.1)?;
-    Some(format!("{before}{}\n{table}{}{after}", MARKERS.0, MARKERS.1))
+    let (old, after) = rest.split_once(MARKERS.1)?;
+    Some(format!("{before}{}\n{}{}{after}", MARKERS.0, table(old), MARKERS.1))
 }
 
 #[cfg(test)]
@@ -295,11 +310,24 @@ mod tests {
     #[test]
     fn the_table_stands_between_its_markers_and_nowhere_else() {
         let page = format!("above\n{}\nold\n{}\nbelow\n", MARKERS.0, MARKERS.1);
-        let once = between_markers(&page, &table(&[hunted()])).unwrap();
+        let new = |_: &str| table(&[row(&hunted())]);
+        let once = between_markers(&page, new).unwrap();
         assert!(once.starts_with("above\n") && once.ends_with("\nbelow\n") && !once.contains("old"), "{once}");
         assert!(once.contains("| `a-bug` | R2 durable, L1 lease_early | 17 | 4 | 0.0 s |"), "{once}");
-        assert_eq!(between_markers(&once, &table(&[hunted()])).unwrap(), once);
-        assert_eq!(between_markers("no markers", "x"), None);
+        assert_eq!(between_markers(&once, new).unwrap(), once);
+        assert_eq!(between_markers("no markers", new), None);
+    }
+
+    /// The whole zoo takes long: who adds a bug hunts that one, and the others keep what was measured of them.
+    #[test]
+    fn some_rows_are_written_anew_and_the_others_stay() {
+        let hunt = |bug, finder: &str| Hunt { bug, seed: Some(3), tried: 3, finder: finder.into(), ..Hunt::default() };
+        let names: Vec<&'static str> = Bug::ALL.iter().map(|(name, _)| *name).collect();
+        let [first, second, third, ..] = names[..] else { panic!("there are more") };
+        let before = table(&[row(&hunt(third, "R3 x")), row(&hunt(first, "R1 x")), row(&hunt("gone", "R2 x"))]);
+        let after = merged(&before, &[hunt(second, "R2 y"), hunt(third, "R3 y")]);
+        let expected = [hunt(first, "R1 x"), hunt(second, "R2 y"), hunt(third, "R3 y")].map(|hunt| row(&hunt));
+        assert_eq!(after, expected);
     }
 
     /// A bug that was missed must be seen at a glance.
@@ -307,7 +335,7 @@ mod tests {
     fn a_bug_that_was_not_found_says_so() {
         let missed = Hunt { bug: "hidden", tried: 1000, ..Hunt::default() };
         assert!(line(&missed).contains("NOT FOUND (1000 tried"));
-        assert!(table(&[missed]).contains("| not found | 1000 |"));
+        assert!(row(&missed).contains("| not found | 1000 |"));
         assert!(read_found("x\ty\tz", &mut Hunt::default()).is_err());
         assert!(read_found("1\ty", &mut Hunt::default()).is_err());
     }

@@ -31,7 +31,14 @@ fn s1_sessions_end_once_with_all_they_hold_when_servers_and_clients_pause() {
     let reached = runs("native", "--only pause,clock-rate,clients-cut-off");
     assert_reached(
         &reached,
-        &[coverage::PAUSE, coverage::NATIVE_OVERSLEPT, coverage::NATIVE_SESSION_EXPIRED, coverage::NATIVE_DEATH_LET_IN],
+        &[
+            coverage::PAUSE,
+            coverage::NATIVE_OVERSLEPT,
+            coverage::NATIVE_SESSION_EXPIRED,
+            coverage::NATIVE_DEATH_LET_IN,
+            coverage::NATIVE_END_TOLD,
+            coverage::NATIVE_RENEWED_LATE,
+        ],
     );
 }
 
@@ -63,6 +70,8 @@ fn k6_an_old_holder_writes_nowhere_where_its_token_is_asked_for() {
             coverage::NATIVE_OVERSLEPT,
             coverage::NATIVE_FENCED_WRITE,
             coverage::NATIVE_FENCED_WRITE_REFUSED,
+            coverage::NATIVE_WRITE,
+            coverage::NATIVE_WRITE_REFUSED,
         ],
     );
 }

@@ -124,7 +124,8 @@ impl WatchQueue {
         if content.ended.sessions.len() >= ENDED_MAX {
             content.ended = EndedSessions { sessions: Vec::new(), missed: true };
         }
-        if !content.ended.missed {
+        let is_lost = tidelock_model::planted!(EndsToldWhenIdle) && !content.notices.is_empty();
+        if !content.ended.missed && !is_lost {
             content.ended.sessions.push(session);
         }
     }

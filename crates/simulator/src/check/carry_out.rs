@@ -134,6 +134,9 @@ impl<'a> Store<'_, 'a> {
                 i64::try_from(*token).is_ok_and(|token| (1..=self.before).contains(&token))
                     && self.replay.fence(fence, self.before) <= *token
             }
+            Compare::Holds { session, kind, name, token } => {
+                self.replay.is_held(*session, *kind, name, *token, self.before)
+            }
         }
     }
 }
@@ -152,6 +155,7 @@ impl Seen<'_> {
                     && expected.len() == answers.len()
                     && expected.iter().zip(answers).all(|(expected, answer)| expected.is(answer))
             }
+            (Seen::Txn(branch, _), Content::Written { done }) => branch == done,
             _ => false,
         }
     }
@@ -179,6 +183,8 @@ pub(crate) fn wrote(content: &Content) -> bool {
         Content::Put { .. } => true,
         Content::Delete { previous } => !previous.is_empty(),
         Content::Txn { answers, .. } => answers.iter().any(wrote),
+        // A native write puts something at least.
+        Content::Written { done } => *done,
         Content::Get { .. } | Content::Compacted | Content::Granted | Content::Revoked | Content::KeptAlive { .. } => {
             false
         }
@@ -213,6 +219,7 @@ pub(crate) fn carried_out<'a>(request: &'a Request, content: &'a Content) -> Vec
         (Request::Txn { then, otherwise, .. }, Content::Txn { succeeded, answers }) => {
             (if *succeeded { then } else { otherwise }).iter().zip(answers).collect()
         }
+        (Request::Txn { then, .. }, Content::Written { done: true }) => then.iter().map(|op| (op, content)).collect(),
         _ => Vec::new(),
     }
 }

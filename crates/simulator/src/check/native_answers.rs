@@ -299,9 +299,9 @@ fn judge(asked: &Asked<'_>, decided: &Decided, things: &Things, passed: &Passed,
         Ok(answer) => answer,
         Err(error) => return judge_error(error, asked.op, things),
     };
-    if let Some(fencing) = fencing(asked.op) {
-        let now = fence(things, &fencing.fence);
-        if now != fencing.token {
+    if let Some((of, token)) = fencing(asked.op) {
+        let now = fence(things, of);
+        if now != token {
             return flaw("K4", format!("the fence was at {now}"));
         }
     }
@@ -369,12 +369,17 @@ fn judge_token(
     passed: &Passed,
 ) -> Result<(), Flaw> {
     let (kind, name) = asked.op.subject();
-    let (NativeOp::Renew { token, .. }
-    | NativeOp::Proclaim { token, .. }
-    | NativeOp::Downgrade { token, .. }
-    | NativeOp::Release { token, .. }) = asked.op
-    else {
-        return Ok(());
+    let token = match asked.op {
+        NativeOp::Renew { token, .. }
+        | NativeOp::Proclaim { token, .. }
+        | NativeOp::Downgrade { token, .. }
+        | NativeOp::Release { token, .. } => token,
+        // The first is the one that its subject is about.
+        NativeOp::Write(write) if kind.is_queue() => match write.guards() {
+            [first, ..] => &first.token,
+            [] => return Ok(()),
+        },
+        _ => return Ok(()),
     };
     let is_release = matches!(asked.op, NativeOp::Release { .. });
     let holds = thing.is_some_and(|thing| {
@@ -399,7 +404,7 @@ fn judge_error(error: &NativeError, op: &NativeOp, things: &Things) -> Result<()
             if now == *actual { Ok(()) } else { flaw("R3", format!("it was {now}")) }
         }
         NativeError::Fenced { token, highest: told } => {
-            let now = fencing(op).map_or(0, |fencing| fence(things, &fencing.fence));
+            let now = fencing(op).map_or(0, |(of, _)| fence(things, of));
             if now == *told && token < told { Ok(()) } else { flaw("K4", format!("the fence was at {now}")) }
         }
         NativeError::InUse if matches!(op, NativeOp::Forget { .. }) && user(things, kind, name).is_none() => {
@@ -413,15 +418,20 @@ fn judge_error(error: &NativeError, op: &NativeOp, things: &Things) -> Result<()
     }
 }
 
-/// The token a request shows, and to which fence.
-fn fencing(op: &NativeOp) -> Option<&Fencing> {
-    match op {
+/// To which fence a request shows a token, and which.
+fn fencing(op: &NativeOp) -> Option<(&Name, u64)> {
+    let fencing = match op {
         NativeOp::Add { fencing, .. } | NativeOp::CompareAndSet { fencing, .. } | NativeOp::Publish { fencing, .. } => {
-            fencing.as_ref()
+            fencing.as_ref()?
         }
-        NativeOp::Admit(fencing) => Some(fencing),
-        _ => None,
-    }
+        NativeOp::Admit(fencing) => fencing,
+        NativeOp::Write(write) => {
+            let fence = write.guards().iter().find(|guard| guard.kind == Kind::Fence)?;
+            return Some((&fence.name, fence.token));
+        }
+        _ => return None,
+    };
+    Some((&fencing.fence, fencing.token))
 }
 
 fn fence(things: &Things, name: &Name) -> u64 {

@@ -2,7 +2,7 @@
 //!
 //! A client that was stopped or cut off may believe to hold a lock that is another's by now, and nobody can keep it
 //! from writing: that is the stated limit (K6), and nothing is said here of `unfenced/<lock>`, which asks for no token.
-//! Of `fenced/<lock>`, written by transactions that show the token to the lock's fence, it is said that
+//! Of `fenced/<lock>`, written by transactions and native writes that show the token to the lock's fence, it is said that
 //! - its tokens never go back, so the writes of two holders do not mix (K6);
 //! - each of them was granted by that lock before (K6);
 //! - the fence is at the token of the last write, so nothing older gets through elsewhere either (K4);
@@ -64,7 +64,11 @@ fn check_refusals(prepared: &Prepared<'_>, findings: &mut Findings) {
     for (index, operation) in prepared.history.operations.iter().enumerate() {
         if let (
             Request::Txn { compares, .. },
-            Told::Answer(Answer { revision, content: Content::Txn { succeeded: false, .. }, .. }),
+            Told::Answer(Answer {
+                revision,
+                content: Content::Txn { succeeded: false, .. } | Content::Written { done: false },
+                ..
+            }),
         ) = (&operation.request, &operation.result)
             && let [Compare::Admits(lock, token)] = compares.as_slice()
         {

@@ -20,7 +20,7 @@ type Expected = (u64, Micros, NativeNotice);
 pub(crate) fn check(prepared: &Prepared<'_>, findings: &mut Findings) {
     let expected = expected(prepared.history);
     for push in &prepared.history.native_pushes {
-        let Some(opened) = push.opened else { continue };
+        let Some((_, opened)) = push.opened else { continue };
         let told = push.notices.iter().filter(|(.., notice)| matters(notice));
         let mut due = expected.iter().filter(|(revision, ..)| *revision > opened);
         let mut all_right = true;

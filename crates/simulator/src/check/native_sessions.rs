@@ -202,10 +202,10 @@ fn check_told(id: i64, session: &Session<'_>, findings: &mut Findings) {
             {
                 continue;
             }
-            NativeTold::Decided { result: Err(NativeError::UnknownSession), .. } | NativeTold::KeptAlive(false) => {
-                false
-            }
-            NativeTold::Decided { .. } | NativeTold::KeptAlive(true) => true,
+            NativeTold::Decided { result: Err(NativeError::UnknownSession), .. }
+            | NativeTold::KeptAlive(false)
+            | NativeTold::Attached(false) => false,
+            NativeTold::Decided { .. } | NativeTold::KeptAlive(true) | NativeTold::Attached(true) => true,
             NativeTold::Refused(_) | NativeTold::Unknown(_) => continue,
         };
         let (called, told) = (At(call.called), &call.told);
@@ -264,7 +264,9 @@ fn check_not_late(prepared: &Prepared<'_>, id: i64, session: &Session<'_>, findi
     let leads = prepared.history.observations.iter().filter(|(_, seen)| matches!(seen, Observation::Leads { .. }));
     let led = leads.map(|(stamp, _)| stamp).filter(|stamp| stamp.order < until.order).map(|stamp| stamp.at).max();
     let mut heard = opened.at;
-    for call in session.calls.iter().filter(|call| call.called.order < until.order) {
+    // Who only wants to be told of the end does not put it off.
+    let renews = |call: &&&NativeCall| !matches!(call.ask, NativeAsk::Attach(_));
+    for call in session.calls.iter().filter(renews).filter(|call| call.called.order < until.order) {
         let Some(returned) = call.returned else { return };
         // What nobody was told of may still be done, as late as nodes let requests wait.
         let late = if matches!(call.told, NativeTold::Unknown(_)) { REQUEST_MAX } else { 0 };

@@ -3,9 +3,9 @@
 use tidelock_model::native_keys::Slot;
 use tidelock_model::native_records::{Gate, Stored};
 use tidelock_model::{
-    Answer, Batch, Caller, Command, Compare, Data, Fencing, Key, Kind, LeaseId, LogTime, Mode, Name, NativeAnswer,
-    NativeCommand, NativeError, NativeNotice, NativeOp, NativeRequest, NodeId, OnDeath, Op, Origin, Proposal, PutLease,
-    PutOp, PutValue, Refusal, Space, Term, Txn, Wait,
+    Answer, Batch, Caller, Command, Compare, Data, Fencing, GuardedWrite, Key, KeyChange, KeyCondition, Kind, LeaseId,
+    LogTime, Mode, Name, NativeAnswer, NativeCommand, NativeError, NativeNotice, NativeOp, NativeRequest, NodeId,
+    OnDeath, Op, Origin, Proposal, PutLease, PutOp, PutValue, Refusal, Space, Term, TokenGuard, Txn, Wait,
 };
 use tidelock_state::{LeaseChange, State};
 
@@ -32,12 +32,13 @@ pub(super) fn name(text: &str) -> Name {
 
 impl Maker {
     pub(super) fn new() -> Maker {
-        let push = NativePush { node: NodeId(1), opened: Some(1), notices: vec![], closed: None };
+        let began = Stamp { order: 0, at: 0 };
+        let push = NativePush { opened: Some((began, 1)), ..NativePush::new(NodeId(1), began) };
         let history = History { native_pushes: vec![push], ..History::default() };
         Maker { state: State::new(), history, order: 0, now: 0, numbers: Default::default() }
     }
 
-    fn stamp(&mut self) -> Stamp {
+    pub(super) fn stamp(&mut self) -> Stamp {
         self.order += 1;
         self.now += 1_000;
         Stamp { order: self.order, at: self.now }
@@ -70,7 +71,13 @@ impl Maker {
                 LeaseChange::Granted { id, ttl_s, .. } => {
                     Observation::LeaseGranted { lease: id.0, ttl_s: i64::from(*ttl_s) }
                 }
-                LeaseChange::Ended { id } => Observation::LeaseEnded { lease: id.0, revision },
+                LeaseChange::Ended { id } => {
+                    let ended = Observation::SessionEnded { node: NodeId(1), session: id.0, in_snapshot: false };
+                    self.history.observations.push((seen, ended));
+                    let told = self.stamp();
+                    self.history.native_pushes[0].ended.push((told, *id));
+                    Observation::LeaseEnded { lease: id.0, revision }
+                }
                 LeaseChange::Renewed { .. } => continue,
             };
             self.history.observations.push((seen, observation));
@@ -144,6 +151,36 @@ impl Maker {
         let (client, node, result) = (1, NodeId(1), Told::Answer(answer));
         self.history.operations.push(Operation { client, node, called, returned, asker: None, request, result });
         succeeded
+    }
+
+    /// Writes `held/l` if the session holds the lock under this token, and it was last changed then.
+    pub(super) fn write_held(
+        &mut self,
+        session: LeaseId,
+        token: u64,
+        value: &str,
+        if_changed_at: Option<u64>,
+    ) -> Result<NativeAnswer, NativeError> {
+        let (key, value) = (Key::new(Space::User, b"held/l"), format!("{token}#{value}"));
+        let guard = TokenGuard { kind: Kind::Lock, name: name("l"), token };
+        let condition = if_changed_at.map(|modified| KeyCondition { key: key.clone(), modified });
+        let change = KeyChange { key, value: Some(value.clone().into()) };
+        let write = GuardedWrite::new(vec![guard], condition.into_iter().collect(), vec![change]).unwrap();
+        let called = self.stamp();
+        let result = self.ask(session, NativeOp::Write(write));
+        let (revision, returned) = (self.state.revision().0 as i64, Some(self.stamp()));
+        let content = Content::Written { done: result.is_ok() };
+        let holds = history::Compare::Holds { session: session.0, kind: Kind::Lock, name: "l".into(), token };
+        let expected = if_changed_at.map(|at| history::Compare::ModifiedAt("held/l".into(), at as i64));
+        let request = Request::Txn {
+            compares: std::iter::once(holds).chain(expected).collect(),
+            then: vec![history::Op::Put { key: "held/l".into(), value, lease: 0 }],
+            otherwise: vec![],
+        };
+        let told = Told::Answer(history::Answer { revision, term: 0, content });
+        let (client, node) = (1, NodeId(1));
+        self.history.operations.push(Operation { client, node, called, returned, asker: None, request, result: told });
+        result
     }
 
     pub(super) fn end(&mut self, session: LeaseId) {

@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 
 use tidelock_model::Kind;
+use tidelock_model::native_keys::Slot;
 use tidelock_model::native_records::Stored;
 
 use crate::history::{Change, Kv, Ledger, NativeValue};
@@ -52,6 +53,8 @@ pub(crate) struct Replay<'a> {
     attached: BTreeMap<i64, i64>,
     /// What every fence was raised to, and when.
     fences: BTreeMap<&'a str, Vec<(i64, u64)>>,
+    /// Who held each token of a native queue, and when.
+    holders: BTreeMap<&'a str, BTreeMap<(Kind, u64), Vec<Holder>>>,
     flaws: Vec<(i64, &'a str, &'static str)>,
 }
 
@@ -64,6 +67,7 @@ impl<'a> Replay<'a> {
             owned: BTreeMap::new(),
             attached: BTreeMap::new(),
             fences: fences(ledger),
+            holders: holders(ledger),
             flaws: Vec::new(),
         };
         for (revision, changes) in &ledger.changes {
@@ -144,6 +148,16 @@ impl<'a> Replay<'a> {
         raised[..count].last().map_or(0, |(_, highest)| *highest)
     }
 
+    /// Whether a session held the place of a token in a native queue as of a revision.
+    pub(crate) fn is_held(&self, session: i64, kind: Kind, name: &str, token: u64, at: i64) -> bool {
+        self.holders_of(kind, name, token).iter().any(|holder| holder.session == session && holder.is_there(at))
+    }
+
+    /// Who ever held a token of a native queue.
+    pub(crate) fn holders_of(&self, kind: Kind, name: &str, token: u64) -> &[Holder] {
+        self.holders.get(name).and_then(|tokens| tokens.get(&(kind, token))).map_or(&[], Vec::as_slice)
+    }
+
     /// The keys a lease owned as of a revision, in order.
     pub(crate) fn owned_by(&self, lease: i64, at: i64) -> Vec<&'a Kv> {
         let keys = self.owned.get(&lease).into_iter().flatten();
@@ -173,6 +187,46 @@ impl<'a> Replay<'a> {
         let upper = if empty { Bound::Included(first) } else { upper };
         self.keys.range::<str, _>((lower, upper)).filter(move |_| !empty).map(|(_, versions)| versions)
     }
+}
+
+/// One who held a token, from a revision on until before another.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Holder {
+    pub(crate) session: i64,
+    from: i64,
+    until: i64,
+}
+
+impl Holder {
+    pub(crate) fn is_there(&self, at: i64) -> bool {
+        (self.from..self.until).contains(&at)
+    }
+}
+
+/// What the ledger says of who held which token.
+fn holders(ledger: &Ledger) -> BTreeMap<&str, BTreeMap<(Kind, u64), Vec<Holder>>> {
+    let mut holders: BTreeMap<&str, BTreeMap<(Kind, u64), Vec<Holder>>> = BTreeMap::new();
+    let mut tokens: BTreeMap<(Kind, &str, u64), u64> = BTreeMap::new();
+    for (revision, at) in &ledger.native {
+        for change in at.changes.iter().filter(|change| change.kind.is_queue()) {
+            let Slot::Member { number, .. } = change.slot else { continue };
+            let (kind, name) = (change.kind, change.name.as_str());
+            let granted = change.became.as_ref().and_then(|record| match &record.value {
+                NativeValue::Place(place) if place.is_granted() => Some((record.session, place.token)),
+                _ => None,
+            });
+            let before = tokens.remove(&(kind, name, number));
+            let of_name = holders.entry(name).or_default();
+            if let Some(last) = before.and_then(|token| of_name.get_mut(&(kind, token))?.last_mut()) {
+                last.until = *revision;
+            }
+            let Some((session, token)) = granted else { continue };
+            tokens.insert((kind, name, number), token);
+            let holder = Holder { session, from: *revision, until: i64::MAX };
+            of_name.entry((kind, token)).or_default().push(holder);
+        }
+    }
+    holders
 }
 
 /// What the ledger says that fences were raised to.

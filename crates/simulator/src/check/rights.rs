@@ -184,7 +184,7 @@ fn needs(request: &Request) -> Vec<Need<'_>> {
         needs.extend(compares.iter().filter_map(|compare| match compare {
             Compare::ValueIs(key, _) | Compare::ModifiedAt(key, _) | Compare::VersionIs(key, _) => Some(read(key)),
             // Users here hold no native locks.
-            Compare::Admits(..) => None,
+            Compare::Admits(..) | Compare::Holds { .. } => None,
         }));
     }
     for op in operations(request) {

@@ -253,7 +253,9 @@ impl Maker {
             Compare::ValueIs(key, value) => get(key).is_some_and(|kv| kv.value == *value),
             Compare::ModifiedAt(key, at) => get(key).map_or(0, |kv| kv.modified) == *at,
             Compare::VersionIs(key, version) => get(key).map_or(0, |kv| kv.version) == *version,
-            Compare::Admits(..) => panic!("there are no fences here; `native_tests.rs` has them"),
+            Compare::Admits(..) | Compare::Holds { .. } => {
+                panic!("there are no fences and places here; `native_tests.rs` has them")
+            }
         }
     }
 

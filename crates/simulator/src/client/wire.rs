@@ -63,7 +63,7 @@ fn compare(compare: &Compare) -> Option<WireCompare> {
         Compare::ValueIs(key, value) => (key, CompareTarget::Value, TargetUnion::Value(bytes(value))),
         Compare::ModifiedAt(key, revision) => (key, CompareTarget::Mod, TargetUnion::ModRevision(*revision)),
         Compare::VersionIs(key, version) => (key, CompareTarget::Version, TargetUnion::Version(*version)),
-        Compare::Admits(..) => return None,
+        Compare::Admits(..) | Compare::Holds { .. } => return None,
     };
     Some(WireCompare {
         result: CompareResult::Equal.into(),

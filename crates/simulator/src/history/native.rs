@@ -33,6 +33,8 @@ pub enum NativeAsk {
     Command(NativeCommand, u64),
     /// To renew a session.
     KeepAlive(LeaseId),
+    /// To be told at this node when a session ends.
+    Attach(LeaseId),
 }
 
 /// What a client is told.
@@ -49,6 +51,8 @@ pub enum NativeTold {
     },
     /// The session was renewed, or there is none.
     KeptAlive(bool),
+    /// The client is told from now on, or there is no such session.
+    Attached(bool),
     /// It certainly did not happen. Why.
     Refused(String),
     /// It may or may not have happened, or may still happen. Why.
@@ -61,7 +65,9 @@ impl NativeCall {
     pub fn session(&self) -> Option<LeaseId> {
         match &self.ask {
             NativeAsk::Command(NativeCommand::Open { .. }, _) => None,
-            NativeAsk::Command(NativeCommand::Close { session }, _) | NativeAsk::KeepAlive(session) => Some(*session),
+            NativeAsk::Command(NativeCommand::Close { session }, _)
+            | NativeAsk::KeepAlive(session)
+            | NativeAsk::Attach(session) => Some(*session),
             NativeAsk::Command(NativeCommand::Request(request), _) => Some(request.session),
         }
     }
@@ -72,12 +78,41 @@ impl NativeCall {
 pub struct NativePush {
     /// At which node.
     pub node: NodeId,
-    /// The store's revision when it was opened: everything after it is to be told. `None`: not opened.
-    pub opened: Option<u64>,
+    /// When it was asked for.
+    pub began: Stamp,
+    /// When it was opened, and the store's revision then: everything after it is to be told. `None`: not opened.
+    pub opened: Option<(Stamp, u64)>,
     /// What it was told, and at which revision that happened.
     pub notices: Vec<(Stamp, u64, NativeNotice)>,
+    /// The sessions of whose end it was told.
+    pub ended: Vec<(Stamp, LeaseId)>,
     /// When it ended, with its node or because the node said so; `None`: it was open when the run ended.
     pub closed: Option<Stamp>,
+}
+
+impl NativePush {
+    /// Nothing was told yet.
+    #[must_use]
+    pub fn new(node: NodeId, began: Stamp) -> NativePush {
+        NativePush { node, began, opened: None, notices: Vec::new(), ended: Vec::new(), closed: None }
+    }
+}
+
+/// A client that wants to be told at a node when its session ends.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NativeFollow {
+    /// Who.
+    pub client: u32,
+    /// Which session.
+    pub session: LeaseId,
+    /// Whose log it hears from.
+    pub push: usize,
+    /// Since when.
+    pub from: Stamp,
+    /// When it last heard all there was to hear.
+    pub heard: Stamp,
+    /// When it was told of the end.
+    pub told: Option<Stamp>,
 }
 
 /// What a client believes to hold, by what it was told and by its own clock.

@@ -80,7 +80,8 @@ async fn do_something(session: &mut Session<'_>, memory: &mut Memory) {
     match session.client().below(100) {
         0..2 => counts::forget(session).await,
         2..4 => fenced::write_with_old_token(session, memory).await,
-        4..30 => queues::lock(session, memory).await,
+        4 => session.renew_late().await,
+        5..30 => queues::lock(session, memory).await,
         30..41 => queues::semaphore(session).await,
         41..56 => queues::election(session, memory).await,
         56..68 => meetings::barrier(session).await,
@@ -92,7 +93,8 @@ async fn do_something(session: &mut Session<'_>, memory: &mut Memory) {
     }
 }
 
-/// Ends a session: by saying so, by sleeping through its end and asking for something then, or without a word.
+/// Ends a session: by saying so, by sleeping through its end and asking for something then, by waiting to be told of it,
+/// by renewing it too late, or without a word.
 async fn end(session: &mut Session<'_>) {
     let client = session.client().clone();
     if session.is_over() {
@@ -100,7 +102,12 @@ async fn end(session: &mut Session<'_>) {
     }
     match client.below(10) {
         0..4 => session.close().await,
-        4..7 if !client.stopping() => {
+        4..5 if !client.stopping() => session.await_end().await,
+        5..6 if !client.stopping() => {
+            session.renew_late().await;
+            counts::touch(session).await;
+        }
+        6..8 if !client.stopping() => {
             client.around().coverage.hit(coverage::NATIVE_OVERSLEPT);
             session.oversleep().await;
             counts::touch(session).await;

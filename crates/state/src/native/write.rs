@@ -26,13 +26,16 @@ impl State {
         for TokenGuard { kind, name, token } in write.guards() {
             if *kind == Kind::Fence {
                 self.check_fencing(Some(&Fencing { fence: name.clone(), token: *token }))?;
-            } else {
+            } else if !tidelock_model::planted!(WriteUnderOldToken)
+                && !(tidelock_model::planted!(WriteByAnybody)
+                    && self.places(*kind, name).any(|any| any.place.token == *token))
+            {
                 self.held(session, *kind, name, *token)?;
             }
         }
         for (at, condition) in write.conditions().iter().enumerate() {
             let modified = self.keyspace.get(&condition.key).map_or(0, |item| item.record.meta().modified.0);
-            if modified != condition.modified {
+            if modified != condition.modified && !tidelock_model::planted!(UnmetWriteToldAsDone) {
                 return Err(NativeError::KeyChanged { condition: at as u32, modified });
             }
         }

@@ -77,9 +77,10 @@ impl<'a> Values<'a> {
         let (Compare::ValueIs(key, _)
         | Compare::ModifiedAt(key, _)
         | Compare::VersionIs(key, _)
-        | Compare::Admits(key, _)) = compare;
+        | Compare::Admits(key, _)
+        | Compare::Holds { name: key, .. }) = compare;
         match compare {
-            Compare::Admits(..) => None,
+            Compare::Admits(..) | Compare::Holds { .. } => None,
             _ if key != self.key => None,
             Compare::ValueIs(_, value) => Some(self.number(value)),
             Compare::ModifiedAt(_, 0) | Compare::VersionIs(_, 0) => Some(ABSENT),

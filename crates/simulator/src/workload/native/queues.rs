@@ -19,6 +19,8 @@ const PERMITS: u32 = 3;
 const PATIENCE: (Micros, Micros) = (300_000, 8_000_000);
 /// Longest time it holds something before the next thing.
 const HOLD: (Micros, Micros) = (10_000, 400_000);
+/// Longest time that it holds the only permit there is.
+const SQUEEZE: Micros = 4_000_000;
 /// Most things it does while it holds something.
 const DONE_MAX: u64 = 4;
 
@@ -67,9 +69,11 @@ pub(super) async fn semaphore(session: &mut Session<'_>) {
     if client.chance(150) {
         // More for all, or less than there are out.
         let permits = u32::try_from(client.between(1, u64::from(2 * PERMITS))).unwrap_or(1);
-        if let Some(Ok(_)) = session.ask(NativeOp::Resize { name: name.clone(), permits }).await {
-            client.around().coverage.hit(coverage::NATIVE_RESIZED);
-        }
+        resize(session, &name, permits).await;
+    }
+    let squeezes = client.chance(250);
+    if squeezes {
+        resize(session, &name, 1).await;
     }
     if session.is_over() {
         return;
@@ -80,9 +84,22 @@ pub(super) async fn semaphore(session: &mut Session<'_>) {
     let (wait, data) = (wait(session), Data::default());
     let op = NativeOp::Acquire { name: name.clone(), mode, permits, wait, data };
     let Some(granted) = queue_up(session, Kind::Semaphore, &name, mode, op).await else { return };
-    let time = client.between(HOLD.0, 2 * HOLD.1);
+    let time = if squeezes { client.between(2 * HOLD.1, SQUEEZE) } else { client.between(HOLD.0, 2 * HOLD.1) };
     session.dwell(time).await;
+    if squeezes {
+        // Others came to wait for the one permit there was; now there are more than they wait for.
+        resize(session, &name, 4 * PERMITS).await;
+    }
     let_go(session, &mut Memory::default(), Kind::Semaphore, &name, granted).await;
+}
+
+async fn resize(session: &mut Session<'_>, name: &Name, permits: u32) {
+    if session.is_over() {
+        return;
+    }
+    if let Some(Ok(_)) = session.ask(NativeOp::Resize { name: name.clone(), permits }).await {
+        session.client().around().coverage.hit(coverage::NATIVE_RESIZED);
+    }
 }
 
 pub(super) async fn election(session: &mut Session<'_>, memory: &mut Memory) {
@@ -98,11 +115,15 @@ pub(super) async fn election(session: &mut Session<'_>, memory: &mut Memory) {
         if session.is_over() {
             return;
         }
-        if client.chance(500) {
-            let data = Data::new(Bytes::from(client.unique())).unwrap_or_default();
-            session.ask(NativeOp::Proclaim { name: name.clone(), token, data }).await;
-        } else {
-            session.renew(Kind::Election, &name, token).await;
+        match client.below(10) {
+            0..4 => {
+                let data = Data::new(Bytes::from(client.unique())).unwrap_or_default();
+                session.ask(NativeOp::Proclaim { name: name.clone(), token, data }).await;
+            }
+            4..7 => fenced::write_held(session, Kind::Election, &name, token).await,
+            _ => {
+                session.renew(Kind::Election, &name, token).await;
+            }
         }
         let time = client.between(HOLD.0, HOLD.1);
         session.dwell(time).await;
@@ -228,7 +249,8 @@ async fn trespass(session: &mut Session<'_>, memory: &mut Memory, kind: Kind, na
     };
     let Some(token) = token else { return };
     let name = name.clone();
-    let refused = match client.below(3) {
+    let refused = match client.below(4) {
+        3 => return fenced::write_held(session, kind, &name, token).await,
         0 => session.ask(NativeOp::Release { kind, name, token }).await,
         1 => session.ask(NativeOp::Renew { kind, name, token, ttl_ms: 0 }).await,
         _ if kind == Kind::Election => {

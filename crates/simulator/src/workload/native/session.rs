@@ -5,9 +5,10 @@ use tidelock_model::{
     ObjectFound,
 };
 
-use crate::client::Client;
+use crate::client::{Client, Following};
 use crate::coverage;
 use crate::history::{Micros, NativeAsk, NativeBelief, NativeTold};
+use crate::plan::SECOND;
 
 /// Shortest and longest time to live, in milliseconds.
 const TTL_MS: (u64, u64) = (1_500, 5_000);
@@ -19,6 +20,9 @@ const AGAIN: (Micros, Micros) = (10_000, 200_000);
 const LOOK: (Micros, Micros) = (10_000, 80_000);
 /// Shortest and longest time between two things a client does.
 const PAUSE: (Micros, Micros) = (20_000, 250_000);
+/// How often a session is renewed in the last moment, at most, and how late after it.
+const LATE_RENEWALS: u64 = 2;
+const LATE: Micros = 40_000;
 /// Answers that a client leaves unacknowledged, at most.
 const UNACKNOWLEDGED: u64 = 20;
 
@@ -37,6 +41,10 @@ pub(super) struct Session<'a> {
     /// When the last one was sent.
     asked: Micros,
     over: bool,
+    /// Whether it wants to be told of its end, where it is, and when it asks next to be.
+    follows: bool,
+    following: Option<Following>,
+    attach_at: Micros,
     /// Where the beliefs in what it holds are written down, by token.
     beliefs: Vec<(u64, usize)>,
 }
@@ -60,6 +68,9 @@ impl<'a> Session<'a> {
                         renewed: sent,
                         asked: sent,
                         over: false,
+                        follows: client.chance(600),
+                        following: None,
+                        attach_at: sent,
                         beliefs: Vec::new(),
                     });
                 }
@@ -91,6 +102,12 @@ impl<'a> Session<'a> {
 
     /// Asks for something, with as many attempts as it takes to be told, or a few at most.
     pub(super) async fn ask(&mut self, op: NativeOp) -> Decided {
+        self.ask_dated(op).await.map(|(_, result)| result)
+    }
+
+    /// The same, with the store's revision right after it was decided.
+    pub(super) async fn ask_dated(&mut self, op: NativeOp) -> Option<(u64, Result<NativeAnswer, NativeError>)> {
+        let is_write = matches!(op, NativeOp::Write(_));
         self.number += 1;
         let lag = if self.client.chance(300) { self.client.below(UNACKNOWLEDGED) } else { 0 };
         let acknowledged = self.acknowledged.max((self.number - 1).saturating_sub(lag));
@@ -98,17 +115,23 @@ impl<'a> Session<'a> {
         let request = NativeRequest { session: self.id, number, acknowledged, op };
         for attempts in 0..TRIES {
             let command = NativeCommand::Request(request.clone());
-            if let NativeTold::Decided { result, .. } = attempt(self.client, NativeAsk::Command(command, 0)).await {
+            let told = attempt(self.client, NativeAsk::Command(command, 0)).await;
+            if let NativeTold::Decided { revision, result, .. } = told {
                 self.acknowledged = acknowledged;
                 self.client.around().coverage.add(coverage::NATIVE_ASKED_AGAIN, u64::from(attempts > 0));
                 self.over |= matches!(result, Err(NativeError::UnknownSession));
-                if self.client.chance(40) && !self.over {
-                    // The answer got lost on the way to the program, which asks again.
+                if self.client.chance(if is_write { 200 } else { 40 }) && !self.over {
+                    // The answer got lost on the way to the program, which asks again, elsewhere. What a write
+                    // was made under may be another's by then, and the session over.
+                    self.client.leave_node();
+                    if is_write && self.client.chance(300) {
+                        self.client.think(AGAIN.1, 2 * self.ttl).await;
+                    }
                     let command = NativeCommand::Request(request.clone());
                     attempt(self.client, NativeAsk::Command(command, 0)).await;
                     self.client.around().coverage.hit(coverage::NATIVE_ASKED_AGAIN);
                 }
-                return Some(result);
+                return Some((revision, result));
             }
             if self.client.stopping() {
                 break;
@@ -145,6 +168,59 @@ impl<'a> Session<'a> {
 
     async fn keep_alive_if_due(&mut self) {
         if !self.over && self.client.now() >= self.asked + self.ttl / 3 {
+            self.keep_alive().await;
+        }
+        self.follow().await;
+    }
+
+    /// Hears whether the session is over, at a node that tells; goes to another when that one tells nothing any more.
+    async fn follow(&mut self) {
+        let now = self.client.now();
+        if self.over || !self.follows {
+            return;
+        }
+        if let Some(following) = &mut self.following {
+            match self.client.native_hears_end(following) {
+                Some(false) => return,
+                Some(true) => {
+                    self.over = true;
+                    return self.client.around().coverage.hit(coverage::NATIVE_END_TOLD);
+                }
+                None => self.following = None,
+            }
+        }
+        if now < self.attach_at || self.client.is_cut_off() {
+            return;
+        }
+        // Asking takes long where nobody answers: what the session is for goes on.
+        self.attach_at = now + self.ttl;
+        let Some(node) = self.client.choose_node() else { return };
+        let (told, following) = self.client.native_attach(node, self.id).await;
+        self.following = following;
+        self.over |= told == NativeTold::Attached(false);
+    }
+
+    /// Renews no more, and waits to be told of the end.
+    pub(super) async fn await_end(&mut self) {
+        self.follows = true;
+        let until = self.client.now() + 4 * self.ttl;
+        while self.client.now() < until && !self.over && !self.client.stopping() {
+            self.follow().await;
+            self.client.think(LOOK.0, LOOK.1).await;
+        }
+    }
+
+    /// Renews in the last moment, when the end may be on its way through the log.
+    pub(super) async fn renew_late(&mut self) {
+        for _ in 0..LATE_RENEWALS {
+            // Nodes count whole seconds, from when they heard of the last renewal.
+            let whole = self.ttl.div_ceil(SECOND) * SECOND;
+            let due = self.asked.max(self.renewed) + whole + self.client.between(0, LATE);
+            self.client.sleep(due.saturating_sub(self.client.now())).await;
+            if self.over || self.client.stopping() {
+                return;
+            }
+            self.client.around().coverage.hit(coverage::NATIVE_RENEWED_LATE);
             self.keep_alive().await;
         }
     }
