@@ -154,7 +154,7 @@ mod tests {
     fn k6_a_register_that_goes_back_to_an_old_token_is_caught() {
         let (mut history, _) = handed_over();
         let last = history.ledger.changes.values_mut().rfind(|changes| !changes.is_empty()).unwrap();
-        last[0].became.as_mut().unwrap().value = "2#e".into();
+        last[0].became.as_mut().unwrap().value = "1#e".into();
         assert_found(&history, "K6 native_writes");
     }
 

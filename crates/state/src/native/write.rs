@@ -24,12 +24,11 @@ impl State {
     /// follows would only say that something does not.
     fn check_guards(&self, session: LeaseId, write: &GuardedWrite) -> Result<(), NativeError> {
         for TokenGuard { kind, name, token } in write.guards() {
+            let is_anybodys = tidelock_model::planted!(WriteByAnybody)
+                && self.places(*kind, name).any(|any| any.place.token == *token);
             if *kind == Kind::Fence {
                 self.check_fencing(Some(&Fencing { fence: name.clone(), token: *token }))?;
-            } else if !tidelock_model::planted!(WriteUnderOldToken)
-                && !(tidelock_model::planted!(WriteByAnybody)
-                    && self.places(*kind, name).any(|any| any.place.token == *token))
-            {
+            } else if !(is_anybodys || tidelock_model::planted!(WriteUnderOldToken)) {
                 self.held(session, *kind, name, *token)?;
             }
         }
