@@ -18,6 +18,7 @@ mod dev;
 mod etcd_mode;
 mod failure;
 mod fate;
+mod history_bound;
 mod identity;
 mod listeners;
 mod log_output;

@@ -27,6 +27,7 @@ use crate::announce;
 use crate::auto_compaction;
 use crate::config::{Config, Origin, Zookeeper};
 use crate::failure::Failure;
+use crate::history_bound;
 use crate::identity::{Founder, Founding};
 use crate::listeners::{Addresses, Listeners, Ports};
 use crate::membership;
@@ -238,6 +239,9 @@ async fn serve(
     background.spawn(guarded.watch_over());
     if let Some(retention) = config.service.retention {
         background.spawn(auto_compaction::run(coordinator.clone(), retention));
+    }
+    if let Some(bound) = config.service.history_bound {
+        background.spawn(history_bound::run(coordinator.clone(), bound));
     }
     if let Origin::Join(urls) = &config.origin {
         background.spawn(membership::seek_promotion(coordinator.clone(), urls.clone(), id));

@@ -5,8 +5,9 @@
 
 mod support;
 
+use serde_json::{Value, json};
 use support::requests::{get, kv, put};
-use support::{Cluster, Process, wait_for};
+use support::{Cluster, Process, http, wait_for};
 use tidelock_etcd_api::etcdserverpb as pb;
 use tonic::Code;
 
@@ -35,4 +36,30 @@ async fn old_revisions_are_forgotten_after_the_retention_and_the_newest_stay() {
     let by_itself = |node: &Process| node.log().contains("compacted by itself");
     assert!(by_itself(&cluster.nodes[leader]), "the leader says what it does");
     assert_eq!(cluster.nodes.iter().filter(|node| by_itself(node)).count(), 1, "only the leader does it");
+}
+
+/// Who only takes locks cannot compact. Each cycle here leaves over 4 KB of history: without a bound the quota is used
+/// up after some 2,000 of them, and every lock is refused from then on.
+#[test]
+fn locks_go_on_however_often_they_were_taken() {
+    const CYCLES: u64 = 4_000;
+    let mut cluster = Cluster::prepare(1, &["--quota-bytes", "8388608"]);
+    let port = cluster.nodes[0].serve_native();
+    cluster.start_all();
+    let post = |path: &str, body: Value| -> Value {
+        let (status, text) = http(port, "POST", path, &body.to_string()).expect("an answer");
+        assert_eq!(status, 200, "{path}: {text}");
+        serde_json::from_str(&text).unwrap()
+    };
+    let opened = post("/v1/native/open", json!({ "ttlMs": 600_000 }));
+    let (session, data) = (&opened["session"], "AAAA".repeat(1_365));
+    for cycle in 0..CYCLES {
+        let (first, number) = (2 * cycle + 1, 2 * cycle + 2);
+        let acquire =
+            json!({ "session": session, "number": first, "acknowledged": first - 1, "name": "busy", "data": data });
+        let token = post("/v1/lock/acquire", acquire)["answer"]["place"]["token"].clone();
+        let release =
+            json!({ "session": session, "number": number, "acknowledged": first, "name": "busy", "token": token });
+        post("/v1/lock/release", release);
+    }
 }

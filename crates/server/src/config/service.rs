@@ -1,5 +1,6 @@
 //! The checks of what belongs to running a node rather than to its addresses: quota, history, log, pings.
 
+use std::num::NonZeroU64;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,9 +10,12 @@ use tidelock_face_etcd::{BCRYPT_COST, JwtKeys, PROGRESS_INTERVAL_MIN, TOKEN_TTL,
 use super::{Checks, Listen};
 use crate::auto_compaction::Retention;
 use crate::etcd_mode::duration;
+use crate::history_bound::HistoryBound;
 use crate::quota::Quota;
 use crate::settings::Settings;
 
+/// Most revisions that are kept unless told otherwise: of values of 256 bytes some 400 MB.
+const HISTORY_REVISIONS_MAX: u64 = 1_000_000;
 /// Most addresses for metrics alone.
 const METRICS_LISTEN_MAX: usize = 16;
 /// Most places log lines go to.
@@ -53,6 +57,8 @@ pub(crate) struct Service {
     pub(crate) quota: Quota,
     /// `None`: history is kept until somebody compacts it.
     pub(crate) retention: Option<Retention>,
+    /// `None`: however much history there is.
+    pub(crate) history_bound: Option<HistoryBound>,
     pub(crate) ping_after: Duration,
     pub(crate) ping_timeout: Duration,
     pub(crate) progress_interval: Duration,
@@ -97,12 +103,15 @@ impl Checks {
             let fix = "give a number from 1 to 4294967295";
             self.problem("max-streams-per-connection", "0 is out of bounds", fix);
         }
+        let quota = Quota::from_setting(settings.quota_bytes);
+        let revisions_max = NonZeroU64::new(settings.history_revisions_max.unwrap_or(HISTORY_REVISIONS_MAX));
         Service {
             metrics_listen: self.metrics_listen(settings.metrics_listen.as_deref().unwrap_or_default()),
             extensive_metrics: self.metrics_detail(settings.metrics_detail.as_deref()),
             log_outputs: self.log_outputs(settings.log_outputs.as_deref().unwrap_or_default()),
-            quota: Quota::from_setting(settings.quota_bytes),
+            quota,
             retention: self.retention(settings),
+            history_bound: revisions_max.map(|revisions_max| HistoryBound { revisions_max, quota }),
             ping_after: Duration::from_millis(self.within("ping-after-ms", ping_after, 7_200_000, 1_000, PING_MS_MAX)),
             ping_timeout: Duration::from_millis(self.within("ping-timeout-ms", ping_timeout, 20_000, 100, PING_MS_MAX)),
             progress_interval: Duration::from_millis(self.within(
