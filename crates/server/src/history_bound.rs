@@ -47,10 +47,10 @@ pub(crate) async fn run(coordinator: Arc<dyn Coordinator>, bound: HistoryBound) 
         let compacting = coordinator.propose(Caller::Internal, Command::Compact { revision: to }, None);
         match compacting.await.map(|outcome| outcome.result) {
             Ok(Ok(_) | Err(Refusal::Compacted { .. })) => {
-                tracing::debug!(revision = %to, "forgot the older half of history")
+                tracing::debug!(revision = %to, "forgot the older half of history");
             }
             Ok(Err(refusal)) => {
-                tracing::warn!(revision = %to, %refusal, "history is not forgotten; trying again later")
+                tracing::warn!(revision = %to, %refusal, "history is not forgotten; trying again later");
             }
             Err(error) => tracing::warn!(revision = %to, %error, "history is not forgotten; trying again later"),
         }

@@ -443,9 +443,9 @@ pub(crate) struct Settings {
 
     /// Most revisions that are kept, whatever is to be kept by time; beyond that, and when half of the quota is used, the
     /// older half is forgotten. 0: no limit [default: 1000000]
-    #[arg(long, env = "TIDELOCK_HISTORY_REVISIONS_MAX", value_name = "COUNT", help_heading = "History")]
+    #[arg(long, env = "TIDELOCK_MAX_HISTORY_REVISIONS", value_name = "COUNT", help_heading = "History")]
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) history_revisions_max: Option<u64>,
+    pub(crate) max_history_revisions: Option<u64>,
 
     /// What /metrics tells: basic, or extensive with histograms of every call [default: basic]
     #[arg(long, env = "TIDELOCK_METRICS_DETAIL", value_name = "DETAIL", help_heading = "Log")]
@@ -536,7 +536,7 @@ impl Settings {
             bcrypt_cost: self.bcrypt_cost.or(below.bcrypt_cost),
             auto_compaction_mode: self.auto_compaction_mode.or(below.auto_compaction_mode),
             auto_compaction_retention: self.auto_compaction_retention.or(below.auto_compaction_retention),
-            history_revisions_max: self.history_revisions_max.or(below.history_revisions_max),
+            max_history_revisions: self.max_history_revisions.or(below.max_history_revisions),
             metrics_detail: self.metrics_detail.or(below.metrics_detail),
             log_level: self.log_level.or(below.log_level),
             log_format: self.log_format.or(below.log_format),

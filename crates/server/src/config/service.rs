@@ -15,7 +15,7 @@ use crate::quota::Quota;
 use crate::settings::Settings;
 
 /// Most revisions that are kept unless told otherwise: of values of 256 bytes some 400 MB.
-const HISTORY_REVISIONS_MAX: u64 = 1_000_000;
+const MAX_HISTORY_REVISIONS: u64 = 1_000_000;
 /// Most addresses for metrics alone.
 const METRICS_LISTEN_MAX: usize = 16;
 /// Most places log lines go to.
@@ -104,7 +104,7 @@ impl Checks {
             self.problem("max-streams-per-connection", "0 is out of bounds", fix);
         }
         let quota = Quota::from_setting(settings.quota_bytes);
-        let revisions_max = NonZeroU64::new(settings.history_revisions_max.unwrap_or(HISTORY_REVISIONS_MAX));
+        let revisions_max = NonZeroU64::new(settings.max_history_revisions.unwrap_or(MAX_HISTORY_REVISIONS));
         Service {
             metrics_listen: self.metrics_listen(settings.metrics_listen.as_deref().unwrap_or_default()),
             extensive_metrics: self.metrics_detail(settings.metrics_detail.as_deref()),

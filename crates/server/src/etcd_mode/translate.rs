@@ -136,7 +136,7 @@ impl Translation<'_> {
             auto_compaction_mode: self.text("auto-compaction-mode"),
             auto_compaction_retention: self.text("auto-compaction-retention"),
             // etcd forgets what it is told to, and nothing else.
-            history_revisions_max: Some(0),
+            max_history_revisions: Some(0),
             metrics_detail: self.text("metrics"),
             auth_token: self.text("auth-token"),
             auth_token_ttl_s: self.number("auth-token-ttl"),
