@@ -126,6 +126,8 @@ pub(crate) struct Session {
     /// The stream is still telling what was missed, beside what happens meanwhile: `told` stands still until it is
     /// attached, or who loses the stream now would not be told the rest.
     is_catching_up: bool,
+    /// The stream tells what is granted.
+    is_attached: bool,
     /// Something may have been missed: what is held must be asked for, once the stream tells what happens from then on.
     is_unsure: bool,
     /// The client needs it no more: to be closed when all is done.
@@ -149,6 +151,7 @@ impl Session {
             tokens: BTreeSet::new(),
             told: 0,
             is_catching_up: false,
+            is_attached: false,
             is_unsure: false,
             closing: false,
         }
@@ -281,6 +284,7 @@ impl Session {
     /// The stream is gone, and with it all answers that were on their way.
     pub(crate) fn disconnected(&mut self) {
         self.connected = false;
+        self.is_attached = false;
         self.again = None;
         if let State::Open { renewal, .. } = &mut self.state {
             renewal.disconnected();

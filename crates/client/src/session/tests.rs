@@ -533,6 +533,26 @@ fn carry_out(pair: &mut Pair, steps: Vec<Step>) -> Vec<Ticket> {
     wanted
 }
 
+/// Named to follow the leader before it was told its place, with the history gone: what the session holds names the leader's
+/// place alone, and the answer, when it comes, the one that is gone. Neither says that they are the same.
+#[test]
+fn a_place_that_moved_before_its_answer_came_is_found() {
+    let mut pair = Pair::new();
+    let before = vec![Step::Connect, Step::ToCluster, Step::StrangerEnters, Step::Ask, Step::ToClient, Step::Ask];
+    let away = vec![Step::ToCluster, Step::Disconnect, Step::StrangerNamesUs, Step::Unavailable, Step::Compact];
+    let back = vec![Step::Connect, Step::ToCluster, Step::ToCluster];
+    let wanted = carry_out(&mut pair, [before, away, back].concat());
+    for _ in 0..2 * wanted.len() + 4 {
+        pair.settle();
+        while !pair.held.is_empty() {
+            pair.drop_held(0);
+        }
+        pair.pass_a_moment();
+    }
+    assert_eq!(&pair.failed, &[]);
+    assert!(wanted.iter().all(|ticket| pair.told.contains(ticket)), "{:?}", pair.told);
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 2000, failure_persistence: None, ..ProptestConfig::default() })]
 

@@ -36,7 +36,7 @@ impl Session {
         out.push(Output::Valid { session: self.key, until: renewal.valid_until() });
         self.told = reply.header.map_or(0, |header| header.revision);
         self.state = State::Open { id: reply.session, renewal };
-        self.again = None;
+        (self.again, self.is_attached) = (None, true);
         self.send_from_line(out);
         self.finish_closing(out);
     }
@@ -104,6 +104,7 @@ impl Session {
                 if place.token == 0
                     && let Some(ticket) = ticket
                 {
+                    self.look_again_if_it_moved(&key, out);
                     self.places.insert(ticket, key.clone());
                     self.waiting.insert(key, ticket);
                     return;
@@ -122,6 +123,19 @@ impl Session {
             }
             (None, Some(undo)) => self.give_back(undo, now, out),
             (None, None) => {}
+        }
+    }
+
+    /// A grant of the same election that is nobody's may be that of this place: its session was named to follow the leader
+    /// before it heard of the place, and what it holds does not say from where it moved. Knowing the place, another
+    /// look will tell.
+    fn look_again_if_it_moved(&mut self, key: &PlaceKey, out: &mut Vec<Output>) {
+        let may_be_its = |early: &PlaceKey| early.kind == i32::from(Kind::Election) && early.is_of_same_queue(key);
+        if let State::Open { id, .. } = self.state
+            && self.early.keys().any(may_be_its)
+        {
+            self.is_unsure = true;
+            out.push(Output::AskHoldings { session: self.key, id });
         }
     }
 
@@ -150,6 +164,7 @@ impl Session {
         }
         if let Some(ticket) = self.waiting.remove(&known_as) {
             self.places.remove(&ticket);
+            self.early.retain(|_, (_, token)| *token != granted.token);
             let place = v1::Place { place: granted.place, token: granted.token, ahead: 0 };
             let undo = Some(key.release(granted.token));
             self.take_possession(ticket, granted.token);
@@ -169,7 +184,7 @@ impl Session {
 
     /// Grants whose request turned out not to be one of ours are given back.
     fn give_back_early(&mut self, now: Moment, out: &mut Vec<Output>) {
-        if self.early.is_empty() {
+        if self.early.is_empty() || self.is_unsure {
             return;
         }
         for (key, (place, token)) in std::mem::take(&mut self.early) {
@@ -186,6 +201,7 @@ impl Session {
         if !matches!(self.state, State::Open { .. }) {
             return;
         }
+        self.is_attached = true;
         out.push(Output::Send(keep_alive(attached.session, now)));
         // What was missed has been told by now; `told` moves on with what comes.
         self.is_catching_up = false;
@@ -214,7 +230,7 @@ impl Session {
             (Reason::SessionEnded, _) => self.end(&Loss::SessionEnded.into(), None, out),
             (Reason::Compacted, State::Open { id, .. }) => {
                 let id = *id;
-                (self.told, self.is_catching_up, self.is_unsure) = (0, false, true);
+                (self.told, self.is_catching_up, self.is_unsure, self.is_attached) = (0, false, true, false);
                 out.push(Output::Send(Message::Attach(v1::Attach { session: id, told_revision: 0 })));
             }
             _ => out.push(Output::LeaveNode),
@@ -223,30 +239,33 @@ impl Session {
 
     /// What the session holds, read at that revision: grants that were missed are told now.
     pub(crate) fn holdings(&mut self, holdings: &[v1::Holding], revision: u64, now: Moment, out: &mut Vec<Output>) {
-        self.is_unsure = false;
+        // What is granted before the stream is attached, and after this was read, nobody tells.
+        self.is_unsure &= !self.is_attached;
         for holding in holdings.iter().filter(|holding| holding.token != 0) {
             let (kind, name, place) = (holding.kind, &holding.name, holding.place);
             let key = PlaceKey { kind, name: name.clone(), place };
             // A successor has the leader's place instead of its own; only an election can have moved it.
             let moved_from = match self.waiting.contains_key(&key) || kind != i32::from(Kind::Election) {
                 true => 0,
-                false => self.missing_from(holdings, kind, name).unwrap_or(0),
+                false => self.missing_from(holdings, kind, name, revision).unwrap_or(0),
             };
             let (name, token) = (name.clone(), holding.token);
             let granted = v1::Granted { kind, name, place, moved_from, session: 0, token, ..Default::default() };
             self.granted(&granted, revision, now, out);
         }
         let gone: Vec<(PlaceKey, Ticket)> = self.waiting.iter().map(|(key, ticket)| (key.clone(), *ticket)).collect();
-        for (key, ticket) in gone.into_iter().filter(|(key, _)| !has(holdings, key)) {
+        for (key, ticket) in gone.into_iter().filter(|(key, _)| key.place <= revision && !has(holdings, key)) {
             self.waiting.remove(&key);
             self.places.remove(&ticket);
             out.push(Output::Failed { ticket, error: Loss::SessionEnded.into() });
         }
+        self.give_back_early(now, out);
     }
 
-    /// A place that is waited for and is not among these.
-    fn missing_from(&self, holdings: &[v1::Holding], kind: i32, name: &str) -> Option<u64> {
-        let mut ours = self.waiting.keys().filter(|key| key.kind == kind && key.name == name);
+    /// A place that is waited for and is not among these, although it was taken by then: a place is called after the
+    /// revision it was taken at.
+    fn missing_from(&self, holdings: &[v1::Holding], kind: i32, name: &str, revision: u64) -> Option<u64> {
+        let mut ours = self.waiting.keys().filter(|key| key.kind == kind && key.name == name && key.place <= revision);
         ours.find(|key| !has(holdings, key)).map(|key| key.place)
     }
 

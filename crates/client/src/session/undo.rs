@@ -18,6 +18,10 @@ impl PlaceKey {
         PlaceKey { kind: kind.into(), name: name.to_owned(), place }
     }
 
+    pub(crate) fn is_of_same_queue(&self, other: &PlaceKey) -> bool {
+        (self.kind, &self.name) == (other.kind, &other.name)
+    }
+
     pub(crate) fn give_up(&self) -> Op {
         Op::GiveUp(v1::GiveUp { kind: self.kind, name: self.name.clone(), place: self.place })
     }
