@@ -15,20 +15,22 @@ mod changes;
 mod elections;
 mod log_store;
 mod message;
+mod own_removal;
 mod wire;
 
 use bytes::Bytes;
-use raft::eraftpb::{ConfChangeV2, ConfState, EntryType, Message, MessageType};
+use raft::eraftpb::{ConfState, EntryType, Message, MessageType};
 use raft::{Config, RawNode, SnapshotStatus, StateRole};
-use tidelock_model::{HardState, LogEntry, LogIndex, MemberChange, MemberRole, NodeId, Reader, Term, Wire};
+use tidelock_model::{HardState, LogEntry, LogIndex, MemberChange, MemberRole, NodeId, Term, Wire};
 
 use self::answers::Acknowledged;
-use self::changes::{conf_change, left, without_staying};
+use self::changes::conf_change;
 pub(crate) use self::elections::Asked;
 use self::elections::Held;
 pub use self::log_store::Fetch;
 use self::log_store::LogStore;
 pub(crate) use self::message::{describe, is_append, read_round};
+use self::own_removal::OwnRemoval;
 use crate::effects::Committed;
 use crate::peer_message::ENGINE_TAG;
 
@@ -196,6 +198,7 @@ pub struct Consensus {
     asked: Option<Asked>,
     /// What a leader was told last.
     acknowledged: Option<Acknowledged>,
+    own_removal: OwnRemoval,
     /// Index up to which entries were handed out as committed.
     handed_out: u64,
     /// Index up to which they were carried out. A snapshot may be carried out before the log's restart
@@ -240,6 +243,7 @@ impl Consensus {
             insists: 0,
             asked: None,
             acknowledged: None,
+            own_removal: OwnRemoval::default(),
             handed_out,
             carried_out: handed_out,
         };
@@ -290,6 +294,7 @@ impl Consensus {
         if !self.introduced {
             return Ok(());
         }
+        self.own_removal.note(&message);
         self.step_or_hold(message);
         Ok(())
     }
@@ -433,6 +438,7 @@ impl Consensus {
             let metadata = given.snapshot().get_metadata();
             ready.install = Some((LogIndex(metadata.index), Term(metadata.term)));
             self.handed_out = metadata.index;
+            self.own_removal.held_back.clear();
             self.raw.mut_store().restart(metadata);
             self.voters_changed();
         }
@@ -487,47 +493,6 @@ impl Consensus {
                 true => ready.send_after.push((to, frame)),
                 false => ready.send_now.push((to, frame)),
             }
-        }
-    }
-
-    fn hand_out(&mut self, entries: Vec<raft::eraftpb::Entry>) -> Vec<Committed> {
-        let mut committed = Vec::with_capacity(entries.len());
-        for mut entry in entries {
-            assert_eq!(entry.index, self.handed_out + 1, "entries are handed out once and in order");
-            self.handed_out = entry.index;
-            let (index, term) = (LogIndex(entry.index), Term(entry.term));
-            committed.push(match entry.get_entry_type() {
-                EntryType::EntryNormal if entry.data.is_empty() => Committed::Nothing { index, term },
-                EntryType::EntryNormal => Committed::Batch { index, term, bytes: entry.take_data() },
-                EntryType::EntryConfChange | EntryType::EntryConfChangeV2 => {
-                    self.change_voters(index, term, entry.take_context())
-                }
-            });
-        }
-        committed
-    }
-
-    fn change_voters(&mut self, index: LogIndex, term: Term, context: Bytes) -> Committed {
-        // The engine leaves a joint configuration with an entry that has no content.
-        let change = match context.is_empty() {
-            true => None,
-            false => MemberChange::decode(&mut Reader::new(context)).ok(),
-        };
-        let conf_change = change.as_ref().map_or_else(ConfChangeV2::default, conf_change);
-        let outgoing = self.raw.store().voters().voters_outgoing.clone();
-        match self.raw.apply_conf_change(&conf_change) {
-            Ok(voters) => {
-                let change = match change {
-                    Some(change) => Some(without_staying(change, &voters.voters_outgoing)),
-                    None => left(&outgoing, &voters),
-                };
-                let bytes = wire::encode_voters(&voters).into();
-                self.raw.mut_store().set_voters(voters);
-                self.voters_changed();
-                Committed::Membership { index, term, change, voters: bytes }
-            }
-            // Removing the last voter, or leaving a joint configuration twice: refused alike everywhere.
-            Err(_) => Committed::Nothing { index, term },
         }
     }
 

@@ -8,6 +8,8 @@
 mod answers;
 #[path = "cluster/broken_link.rs"]
 mod broken_link;
+#[path = "cluster/own_removal.rs"]
+mod own_removal;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;

@@ -49,6 +49,7 @@ const PINNED: &[(u64, &str, &str)] = &[
         "switching users and roles on ended nobody's session, and told every client that came back that it had (bug 39)",
     ),
     (100_626, "", "a removed leader that lingered was ended by an assertion of the engine (bug 30)"),
+    (2_000_106, "", "a leader left when its removal was agreed on, and nobody else knew (bug 55)"),
 ];
 
 /// What was found once was real for some user; found again it would be a mistake made twice.

@@ -1,11 +1,68 @@
-//! Changes of members, in the engine's words and in ours.
+//! Changes of members, in the engine's words and in ours, and what is agreed on as it is handed out.
 
-use raft::eraftpb::{ConfChangeSingle, ConfChangeTransition, ConfChangeType, ConfChangeV2, ConfState};
-use tidelock_model::{MemberChange, MemberRole, NodeId};
+use bytes::Bytes;
+use raft::eraftpb::{
+    ConfChangeSingle, ConfChangeTransition, ConfChangeType, ConfChangeV2, ConfState, Entry, EntryType,
+};
+use tidelock_model::{LogIndex, MemberChange, MemberRole, NodeId, Reader, Term, Wire};
+
+use super::{Consensus, wire};
+use crate::effects::Committed;
+
+impl Consensus {
+    /// Hands out what is agreed on, in order.
+    pub(super) fn hand_out(&mut self, new: Vec<Entry>) -> Vec<Committed> {
+        let mut entries = std::mem::take(&mut self.own_removal.held_back);
+        entries.extend(new);
+        let mut committed = Vec::with_capacity(entries.len());
+        let mut entries = entries.into_iter();
+        while let Some(mut entry) = entries.next() {
+            if self.waits_to_be_told(&entry) {
+                self.own_removal.held_back = std::iter::once(entry).chain(entries).collect();
+                break;
+            }
+            assert_eq!(entry.index, self.handed_out + 1, "entries are handed out once and in order");
+            self.handed_out = entry.index;
+            let (index, term) = (LogIndex(entry.index), Term(entry.term));
+            committed.push(match entry.get_entry_type() {
+                EntryType::EntryNormal if entry.data.is_empty() => Committed::Nothing { index, term },
+                EntryType::EntryNormal => Committed::Batch { index, term, bytes: entry.take_data() },
+                EntryType::EntryConfChange | EntryType::EntryConfChangeV2 => {
+                    self.change_voters(index, term, entry.take_context())
+                }
+            });
+        }
+        committed
+    }
+
+    fn change_voters(&mut self, index: LogIndex, term: Term, context: Bytes) -> Committed {
+        // The engine leaves a joint configuration with an entry that has no content.
+        let change = match context.is_empty() {
+            true => None,
+            false => MemberChange::decode(&mut Reader::new(context)).ok(),
+        };
+        let conf_change = change.as_ref().map_or_else(ConfChangeV2::default, conf_change);
+        let outgoing = self.raw.store().voters().voters_outgoing.clone();
+        match self.raw.apply_conf_change(&conf_change) {
+            Ok(voters) => {
+                let change = match change {
+                    Some(change) => Some(without_staying(change, &voters.voters_outgoing)),
+                    None => left(&outgoing, &voters),
+                };
+                let bytes = wire::encode_voters(&voters).into();
+                self.raw.mut_store().set_voters(voters);
+                self.voters_changed();
+                Committed::Membership { index, term, change, voters: bytes }
+            }
+            // Removing the last voter, or leaving a joint configuration twice: refused alike everywhere.
+            Err(_) => Committed::Nothing { index, term },
+        }
+    }
+}
 
 /// Whoever is to be removed by a joint change votes on until the cluster leaves it; told to stop before, it
 /// could take the majority of the old voters with it.
-pub(super) fn without_staying(mut change: MemberChange, outgoing: &[u64]) -> MemberChange {
+fn without_staying(mut change: MemberChange, outgoing: &[u64]) -> MemberChange {
     if let MemberChange::Replace { remove, .. } = &mut change {
         remove.retain(|id| !outgoing.contains(&id.0));
     }
@@ -13,7 +70,7 @@ pub(super) fn without_staying(mut change: MemberChange, outgoing: &[u64]) -> Mem
 }
 
 /// Who is gone now that a joint change is over.
-pub(super) fn left(outgoing: &[u64], now: &ConfState) -> Option<MemberChange> {
+fn left(outgoing: &[u64], now: &ConfState) -> Option<MemberChange> {
     let gone = |id: &&u64| !now.voters.contains(id) && !now.learners.contains(id);
     let remove: Vec<NodeId> = outgoing.iter().filter(gone).map(|id| NodeId(*id)).collect();
     (!remove.is_empty()).then(|| MemberChange::Replace { add: Vec::new(), remove })
