@@ -163,6 +163,12 @@ impl Ord for Key {
             (Repr::Inline { len, bytes }, Repr::Inline { len: other_len, bytes: other }) => {
                 word::<14, INLINE_MAX>(bytes).cmp(&word::<14, INLINE_MAX>(other)).then(len.cmp(other_len))
             }
+            // All versions of a key share one copy of it.
+            (Repr::Shared { bytes, .. }, Repr::Shared { bytes: other, .. })
+                if std::ptr::eq(&raw const bytes.slice, &raw const other.slice) =>
+            {
+                Ordering::Equal
+            }
             _ => self.as_stored().cmp(other.as_stored()),
         }
     }

@@ -56,39 +56,36 @@ impl State {
     /// Sets a key; returns the version replaced.
     pub(crate) fn put_key(&mut self, revising: &mut Revising<'_>, put: PutOp) -> Option<KeyValue> {
         let (revision, sub) = (revising.revision, revising.take_sub());
-        let old = self.keyspace.get(&put.key).cloned();
-        let old_meta = old.as_ref().map(|old| *old.record.meta());
-        let lease = match put.lease {
-            PutLease::Set(lease) => lease,
-            PutLease::Keep => old_meta.map_or_else(Default::default, |meta| meta.lease),
-        };
-        let meta = RecordMeta {
-            created: old_meta.map_or(revision, |meta| meta.created),
-            modified: revision,
-            version: old_meta.map_or(1, |meta| meta.version + 1),
-            lease,
-            sub,
-        };
-        let record = match &put.value {
-            PutValue::Set(value) => Record::new(meta, value),
-            PutValue::Keep => Record::new(meta, old.as_ref().map_or(&[], |old| old.record.value())),
-        };
-
-        // All versions of a key share one copy of it.
-        let key = old.as_ref().map_or(put.key, |old| old.key.clone());
-        let old_lease = old_meta.map_or_else(Default::default, |meta| meta.lease);
+        let (item, old) = self.keyspace.put(put.key, |old| {
+            let old_meta = old.map(Record::meta);
+            let meta = RecordMeta {
+                created: old_meta.map_or(revision, |meta| meta.created),
+                modified: revision,
+                version: old_meta.map_or(1, |meta| meta.version + 1),
+                lease: match put.lease {
+                    PutLease::Set(lease) => lease,
+                    PutLease::Keep => old_meta.map_or_else(Default::default, |meta| meta.lease),
+                },
+                sub,
+            };
+            match &put.value {
+                PutValue::Set(value) => Record::new(meta, value),
+                PutValue::Keep => Record::new(meta, old.map_or(&[], Record::value)),
+            }
+        });
+        let old = old.map(|record| KeyValue { key: item.key.clone(), record });
+        let lease = item.record.meta().lease;
+        let old_lease = old.as_ref().map_or_else(Default::default, |old| old.record.meta().lease);
         if old_lease != lease {
             if !tidelock_model::planted!(MovedKeyStaysWithOldLease) {
-                self.leases.detach(old_lease, &key);
+                self.leases.detach(old_lease, &item.key);
             }
-            self.leases.attach(lease, &key);
+            self.leases.attach(lease, &item.key);
         }
         if let Some(old) = &old {
             self.live_sum.subtract_key(old);
         }
-        let item = KeyValue { key, record };
         self.live_sum.add_key(&item);
-        self.keyspace.put(item.clone());
         self.tell(revising, item, old.as_ref());
         old
     }
@@ -107,13 +104,11 @@ impl State {
         let previous = match replaced {
             // Changed before in this very revision: what watchers call previous is older than that.
             Some(replaced) if replaced.record.meta().modified == revising.revision => {
-                self.keyspace.past_before(&item.key, (revising.revision, 0)).map(|item| item.record.clone())
+                self.keyspace.past_before(&item.key, (revising.revision, 0)).cloned()
             }
             Some(replaced) => Some(replaced.record.clone()),
             // Deleted before in this very revision, perhaps.
-            None if item.record.meta().sub > 0 => {
-                self.keyspace.past_before(&item.key, (revising.revision, 0)).map(|item| item.record.clone())
-            }
+            None if item.record.meta().sub > 0 => self.keyspace.past_before(&item.key, (revising.revision, 0)).cloned(),
             None => None,
         };
         revising.events.push(Event { key: item.key, record: item.record, previous });

@@ -9,6 +9,7 @@
 use tidelock_model::{Key, KeyRange, KeyValue, Refusal, Revision};
 
 use crate::State;
+use crate::keyspace::Version;
 use crate::read::RangePage;
 
 /// A change's place: its revision, and its position within that.
@@ -35,7 +36,8 @@ impl State {
         let mut last = None;
         let mut scan = self.keyspace.scan(&range, floor);
         for seen in scan.by_ref().take(max_keys.max(1)) {
-            items.extend(seen.visible.filter(|item| item.record.meta().modified < floor).cloned());
+            let unchanged = seen.visible.filter(|version| version.record.meta().modified < floor);
+            items.extend(unchanged.map(Version::to_item));
             last = Some(seen.key);
         }
         let next = last.filter(|_| scan.next().is_some()).cloned();

@@ -1,13 +1,13 @@
 //! The multi-version index: which versions of which keys are held, and how they are found.
 //!
-//! Three trees hold the same 32-byte items, each version's record shared between them:
+//! Three trees, each version's record shared between them:
 //! - `live`: the latest version of every key that exists, by key;
-//! - `past`: superseded versions and deletions, by key and then position;
+//! - `past`: superseded versions and deletions, by key, those of a key in order;
 //! - `history`: every change, by position, for watchers and for compaction.
 //!
 //! ```text
 //! put a=1 @2, put b=1 @3, put a=2 @4, delete b @5        live     a@4
-//!                                                        past     a@2  b@3  b@5(deleted)
+//!                                                        past     a: @2   b: @3 @5(deleted)
 //!                                                        history  a@2  b@3  a@4  b@5
 //! ```
 //!
@@ -20,13 +20,17 @@
 //! means nothing, since sweeping runs behind compaction.
 
 mod in_order;
+mod past;
 
 use std::cmp::Ordering;
 use std::iter::Peekable;
 
 use tidelock_model::{Key, KeyRange, KeyValue, Record, Revision};
 
+use self::past::{ByKeyOfVersions, Past};
 use crate::tree::{Iter, Order, Tree};
+
+pub(crate) use self::past::Versions;
 
 /// Revision and place within it: orders all changes.
 pub(crate) type Position = (Revision, u32);
@@ -51,28 +55,16 @@ impl Order for ByKey {
     fn compare_pivot(pivot: &Key, probe: &Key) -> Ordering {
         pivot.cmp(probe)
     }
-}
 
-pub(crate) struct ByKeyAndPosition;
-impl Order for ByKeyAndPosition {
-    type Item = KeyValue;
-    type Pivot = (Key, Position);
-    type Probe<'a> = (&'a Key, Position);
-    fn probe(item: &KeyValue) -> (&Key, Position) {
-        (&item.key, item.record.position())
+    const BY_BYTES: bool = true;
+    fn probe_bytes<'a>(probe: Self::Probe<'a>) -> &'a [u8] {
+        probe.as_stored()
     }
-    fn pivot(item: &KeyValue) -> (Key, Position) {
-        (item.key.clone(), item.record.position())
+    fn item_bytes(item: &KeyValue) -> &[u8] {
+        item.key.as_stored()
     }
-    fn compare(item: &KeyValue, (key, position): (&Key, Position)) -> Ordering {
-        // The record is another cache line away; most comparisons are decided without it.
-        let by_position = || {
-            if position == POSITION_END { Ordering::Less } else { item.record.position().cmp(&position) }
-        };
-        item.key.cmp(key).then_with(by_position)
-    }
-    fn compare_pivot(pivot: &(Key, Position), (key, position): (&Key, Position)) -> Ordering {
-        pivot.0.cmp(key).then_with(|| pivot.1.cmp(&position))
+    fn pivot_bytes(pivot: &Key) -> &[u8] {
+        pivot.as_stored()
     }
 }
 
@@ -99,7 +91,7 @@ impl Order for ByPosition {
 
 pub(crate) struct Keyspace {
     live: Tree<ByKey>,
-    past: Tree<ByKeyAndPosition>,
+    past: Past,
     history: Tree<ByPosition>,
     /// Revision of the newest version held: reading at or after it needs `live` alone.
     changed: Revision,
@@ -114,7 +106,7 @@ impl Keyspace {
     pub(crate) fn new() -> Keyspace {
         Keyspace {
             live: Tree::new(),
-            past: Tree::new(),
+            past: Past::new(),
             history: Tree::new(),
             changed: Revision(0),
             swept: Revision(0),
@@ -153,21 +145,28 @@ impl Keyspace {
         self.live.iter_from(&range.start).take(count)
     }
 
-    /// Makes `item` the current version of its key; the one it replaces becomes past.
-    pub(crate) fn put(&mut self, item: KeyValue) {
+    /// Gives `key` the version that `make` makes of the one before, which becomes past. Returns both.
+    pub(crate) fn put(&mut self, key: Key, make: impl FnOnce(Option<&Record>) -> Record) -> (KeyValue, Option<Record>) {
+        let (item, replaced) = match self.live.get_mut(&key) {
+            Some(live) => {
+                let record = make(Some(&live.record));
+                let replaced = std::mem::replace(&mut live.record, record);
+                (live.clone(), Some(replaced))
+            }
+            None => {
+                let item = KeyValue { key, record: make(None) };
+                self.live.insert(&item.key, item.clone());
+                (item, None)
+            }
+        };
         self.changed = item.record.meta().modified;
         self.data_bytes += held_bytes(&item);
         self.history.push_last(item.clone());
-        let key = item.key.clone();
-        if let Some(replaced) = self.live.insert(&key, item) {
-            self.supersede(&key, replaced);
+        if let Some(replaced) = &replaced {
+            // All versions of a key share one copy of it.
+            self.past.push(&item.key, [replaced.clone()]);
         }
-    }
-
-    /// Adds a version of `key` that is newer than all that `past` has of it, so it need not be compared with them: each
-    /// of their positions is a cache miss away.
-    fn supersede(&mut self, key: &Key, version: KeyValue) {
-        self.past.insert((key, POSITION_END), version);
+        (item, replaced)
     }
 
     /// Deletes `key` if it exists; returns what it was and its tombstone.
@@ -177,34 +176,41 @@ impl Keyspace {
         let tombstone = Record::tombstone(at.0, at.1);
         let item = KeyValue { key: deleted.key.clone(), record: tombstone.clone() };
         self.data_bytes += held_bytes(&item);
-        self.history.push_last(item.clone());
-        self.supersede(key, deleted.clone());
-        self.supersede(key, item);
+        self.past.push(&deleted.key, [deleted.record.clone(), tombstone.clone()]);
+        self.history.push_last(item);
         Some((deleted, tombstone))
     }
 
     /// The version of `key` visible at revision `at`.
-    pub(crate) fn visible(&self, key: &Key, at: Revision) -> Option<&KeyValue> {
+    pub(crate) fn visible<'a>(&'a self, key: &'a Key, at: Revision) -> Option<Version<'a>> {
         match self.live.get(key) {
-            Some(live) if live.record.meta().modified <= at => Some(live),
-            _ => self.past_before(key, (Revision(at.0.saturating_add(1)), 0)),
+            Some(live) if live.record.meta().modified <= at => Some(Version::of(live)),
+            _ => {
+                let record = self.past_before(key, (Revision(at.0.saturating_add(1)), 0))?;
+                Some(Version { key, record })
+            }
         }
     }
 
     /// The version of `key` in `past` that the change at `position` or later replaced, unless that
     /// was a deletion.
-    pub(crate) fn past_before(&self, key: &Key, position: Position) -> Option<&KeyValue> {
-        self.held_before(key, position).filter(|item| !item.record.is_tombstone())
+    pub(crate) fn past_before(&self, key: &Key, position: Position) -> Option<&Record> {
+        self.held_before(key, position).filter(|record| !record.is_tombstone())
     }
 
     /// The version of `key` in `past` before `position`, deletions included.
-    pub(crate) fn held_before(&self, key: &Key, position: Position) -> Option<&KeyValue> {
-        self.past.predecessor((key, position)).filter(|item| item.key == *key)
+    pub(crate) fn held_before(&self, key: &Key, position: Position) -> Option<&Record> {
+        self.past.of(key)?.last_before(position)
     }
 
-    /// Superseded versions from a place on, in order of key and position.
-    pub(crate) fn past_from(&self, key: &Key, position: Position) -> Iter<'_, ByKeyAndPosition> {
-        self.past.iter_from((key, position))
+    /// Superseded versions of a key.
+    pub(crate) fn past_of(&self, key: &Key) -> Option<&Versions> {
+        self.past.of(key)
+    }
+
+    /// Superseded versions of keys from `start` on, in order of keys.
+    pub(crate) fn past_from(&self, start: &Key) -> Iter<'_, ByKeyOfVersions> {
+        self.past.iter_from(start)
     }
 
     /// Keys that exist now from `start` on, in order.
@@ -219,8 +225,8 @@ impl Keyspace {
 
     /// Walks the keys of `range` that have any version, telling which is visible at `at`.
     pub(crate) fn scan<'a>(&'a self, range: &'a KeyRange, at: Revision) -> Scan<'a> {
-        let past = (at < self.changed).then(|| self.past.iter_from((&range.start, (Revision(0), 0))).peekable());
-        Scan { keyspace: self, live: self.live.iter_from(&range.start).peekable(), past, end: &range.end, at }
+        let past = (at < self.changed).then(|| self.past.iter_from(&range.start).peekable());
+        Scan { live: self.live.iter_from(&range.start).peekable(), past, end: &range.end, at }
     }
 
     /// How many keys of `range` are visible at `at`.
@@ -237,10 +243,10 @@ impl Keyspace {
         let (mut created, mut deleted) = (0, 0);
         for change in self.changes_from(at.next()).filter(|change| range.contains(&change.key)) {
             let before = self.held_before(&change.key, change.record.position());
-            if before.is_some_and(|before| before.record.meta().modified > at) {
+            if before.is_some_and(|before| before.meta().modified > at) {
                 continue;
             }
-            let was = before.is_some_and(|before| !before.record.is_tombstone());
+            let was = before.is_some_and(|before| !before.is_tombstone());
             let is = self.live.get(&change.key).is_some();
             created += usize::from(is && !was);
             deleted += usize::from(was && !is);
@@ -261,17 +267,14 @@ impl Keyspace {
             if self.history.first().filter(is_due).is_some() {
                 self.swept = self.swept.max(floor);
                 let Some(change) = self.history.pop_first() else { return false };
-                self.forget_replaced_by(&change, floor);
-                if change.record.is_tombstone() {
-                    self.forget(&change.key, change.record.position());
-                }
+                self.forget_replaced_by(&change, floor, change.record.is_tombstone());
                 continue;
             }
             let looked_at = self.floor_swept.max((floor, 0));
             let at_floor = |change: &&KeyValue| change.record.meta().modified == floor;
             let Some(change) = self.history.iter_from(looked_at).next().filter(at_floor).cloned() else { return false };
             self.swept = self.swept.max(floor);
-            self.forget_replaced_by(&change, floor);
+            self.forget_replaced_by(&change, floor, false);
             let (revision, sub) = change.record.position();
             self.floor_swept = (revision, sub.saturating_add(1));
         }
@@ -279,18 +282,15 @@ impl Keyspace {
     }
 
     /// Forgets what `change` replaced, unless that is of the floor's own revision: then a watch from the
-    /// floor still tells it.
-    fn forget_replaced_by(&mut self, change: &KeyValue, floor: Revision) {
-        let replaced = self.held_before(&change.key, change.record.position());
-        if let Some(position) = replaced.map(|replaced| replaced.record.position()).filter(|(at, _)| *at < floor) {
-            self.forget(&change.key, position);
+    /// floor still tells it. With `and_itself` the change is forgotten, too.
+    fn forget_replaced_by(&mut self, change: &KeyValue, floor: Revision, and_itself: bool) {
+        // What came about replaced nothing; if the key was deleted before that, it was forgotten before this.
+        if change.record.meta().version == 1 && !change.record.is_tombstone() {
+            return;
         }
-    }
-
-    fn forget(&mut self, key: &Key, position: Position) {
-        if let Some(forgotten) = self.past.remove((key, position)) {
-            self.data_bytes -= held_bytes(&forgotten);
-        }
+        let is_due = |replaced: &Record| replaced.meta().modified < floor;
+        let (bytes, count) = self.past.forget(&change.key, change.record.position(), is_due, and_itself);
+        self.data_bytes -= (bytes + count * change.key.as_stored().len()) as u64;
     }
 
     /// How many superseded versions and how many changes are held.
@@ -310,7 +310,7 @@ impl Keyspace {
     pub(crate) fn load_past(&mut self, item: KeyValue) {
         self.changed = self.changed.max(item.record.meta().modified);
         self.data_bytes += held_bytes(&item);
-        self.past.push_last(item);
+        self.past.push_last(item.key, item.record);
     }
 
     /// Adds a change, after all changes before it: for loading.
@@ -328,36 +328,37 @@ fn held_bytes(item: &KeyValue) -> u64 {
     (item.key.as_stored().len() + item.record.value().len()) as u64
 }
 
+/// A version of a key, where it is held.
+#[derive(Clone, Copy)]
+pub(crate) struct Version<'a> {
+    pub(crate) key: &'a Key,
+    pub(crate) record: &'a Record,
+}
+
+impl<'a> Version<'a> {
+    fn of(item: &'a KeyValue) -> Version<'a> {
+        Version { key: &item.key, record: &item.record }
+    }
+
+    pub(crate) fn to_item(self) -> KeyValue {
+        KeyValue { key: self.key.clone(), record: self.record.clone() }
+    }
+}
+
 /// One key met by a [`Scan`].
 pub(crate) struct Seen<'a> {
     pub(crate) key: &'a Key,
     /// The version asked for, if the key existed then.
-    pub(crate) visible: Option<&'a KeyValue>,
+    pub(crate) visible: Option<Version<'a>>,
 }
 
 /// A walk over the keys of a range as of one revision.
 pub(crate) struct Scan<'a> {
-    keyspace: &'a Keyspace,
     live: Peekable<Iter<'a, ByKey>>,
     /// Absent when `live` alone tells everything.
-    past: Option<Peekable<Iter<'a, ByKeyAndPosition>>>,
+    past: Option<Peekable<Iter<'a, ByKeyOfVersions>>>,
     end: &'a Key,
     at: Revision,
-}
-
-impl<'a> Scan<'a> {
-    /// Moves `past` beyond all versions of `key`.
-    fn skip_past(&mut self, key: &Key) {
-        /// Stepping over a few versions is cheaper than seeking anew; over many it is not.
-        const STEPS_MAX: usize = 4;
-        let Some(past) = &mut self.past else { return };
-        for _ in 0..STEPS_MAX {
-            if past.next_if(|item| item.key == *key).is_none() {
-                return;
-            }
-        }
-        *past = self.keyspace.past.iter_from((key, POSITION_END)).peekable();
-    }
 }
 
 impl<'a> Iterator for Scan<'a> {
@@ -367,27 +368,23 @@ impl<'a> Iterator for Scan<'a> {
         let (end, at) = (self.end, self.at);
         let live = self.live.peek().copied().filter(|item| item.key < *end);
         let past = self.past.as_mut().and_then(|past| past.peek().copied()).filter(|item| item.key < *end);
-        let live_visible = live.filter(|live| live.record.meta().modified <= at);
-        match (live, past) {
-            (None, None) => None,
-            (Some(live), None) => {
-                self.live.next();
-                Some(Seen { key: &live.key, visible: live_visible })
-            }
-            (Some(live), Some(past)) if live.key < past.key => {
-                self.live.next();
-                Some(Seen { key: &live.key, visible: live_visible })
-            }
-            (live, Some(past)) => {
-                let mut visible = None;
-                if live.is_some_and(|live| live.key == past.key) {
-                    self.live.next();
-                    visible = live_visible;
-                }
-                let visible = visible.or_else(|| self.keyspace.past_before(&past.key, (at.next(), 0)));
-                self.skip_past(&past.key);
-                Some(Seen { key: &past.key, visible })
-            }
+        let live_visible = live.filter(|live| live.record.meta().modified <= at).map(Version::of);
+        let order = match (live, past) {
+            (None, None) => return None,
+            (Some(_), None) => Ordering::Less,
+            (None, Some(_)) => Ordering::Greater,
+            (Some(live), Some(past)) => live.key.cmp(&past.key),
+        };
+        let live = live.filter(|_| order.is_le());
+        if live.is_some() {
+            self.live.next();
         }
+        let Some(past) = past.filter(|_| order.is_ge()) else {
+            return live.map(|live| Seen { key: &live.key, visible: live_visible });
+        };
+        self.past.as_mut().and_then(Iterator::next);
+        let was = || past.last_before((at.next(), 0)).filter(|record| !record.is_tombstone());
+        let visible = live.and(live_visible).or_else(|| Some(Version { key: &past.key, record: was()? }));
+        Some(Seen { key: &past.key, visible })
     }
 }

@@ -14,6 +14,7 @@ use tidelock_model::{
 };
 
 use crate::State;
+use crate::keyspace::Version;
 
 /// Part of a range, as of one revision.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -102,7 +103,7 @@ impl State {
         let mut next = None;
         let mut scan = self.keyspace.scan(&range, at);
         for seen in scan.by_ref().take(max_items.max(1)) {
-            items.extend(seen.visible.filter(|item| within(&op.bounds, item)).cloned());
+            items.extend(seen.visible.filter(|version| within(&op.bounds, version.record)).map(Version::to_item));
             next = Some(seen.key);
         }
         let next = next.filter(|_| scan.next().is_some()).cloned();
@@ -168,12 +169,13 @@ impl State {
         let mut items = Vec::new();
         if let Some(key) = op.range.as_single() {
             let visible = self.keyspace.visible(key, at);
-            items.extend(visible.filter(|item| within(&op.bounds, item)).cloned());
+            items.extend(visible.filter(|version| within(&op.bounds, version.record)).map(Version::to_item));
             return State::finish_range(op, items, u64::from(visible.is_some()));
         }
         if wanted > 0 {
             let visible = self.keyspace.scan(&op.range, at).filter_map(|seen| seen.visible);
-            items.extend(visible.filter(|item| within(&op.bounds, item)).take(wanted).cloned());
+            let within = visible.filter(|version| within(&op.bounds, version.record));
+            items.extend(within.take(wanted).map(Version::to_item));
         }
         // All of them were read: no need to count again.
         let complete = items.len() < wanted && wanted > 0 && op.bounds.is_unbounded();
@@ -183,8 +185,8 @@ impl State {
 }
 
 /// Whether a version is within bounds; a bound of zero is none.
-fn within(bounds: &RevisionBounds, item: &KeyValue) -> bool {
-    let meta = item.record.meta();
+fn within(bounds: &RevisionBounds, record: &Record) -> bool {
+    let meta = record.meta();
     let (created, modified) = (meta.created.0, meta.modified.0);
     modified >= bounds.modified_min
         && created >= bounds.created_min

@@ -15,10 +15,10 @@
 //! Versions that nobody could read at the head, but that sweeping has not come to yet, are left out:
 //! history before the compacted revision is not kept, and without it they would never be swept.
 
-use tidelock_model::{Key, KeyValue, LeaseId, LogIndex, Revision, Wire, put_bytes, put_varint};
+use tidelock_model::{Key, KeyValue, LeaseId, LogIndex, Record, Revision, Wire, put_bytes, put_varint};
 
 use crate::State;
-use crate::keyspace::{POSITION_END, Position};
+use crate::keyspace::{POSITION_END, Position, Versions};
 use crate::lease::FIRST_LEASE;
 
 /// First byte of a head.
@@ -145,10 +145,11 @@ impl State {
         const ROOM_MAX: usize = 1 << 20;
         // It ends with the version that makes it full.
         let bytes = Vec::with_capacity(max_bytes.min(ROOM_MAX) / 8 * 9);
-        let mut page = PageWriter { state: self, head, max_bytes, bytes };
+        let mut page = PageWriter { head, max_bytes, bytes };
         let mut start = Key::from_stored(&[]);
         if let Some(position) = from {
-            if let Some(next) = page.write_versions(&position.key, Some(position.from)) {
+            let (live, past) = (self.keyspace.get(&position.key), self.keyspace.past_of(&position.key));
+            if let Some(next) = page.write_versions(&position.key, live, past, Some(position.from)) {
                 return page.cut_at(next);
             }
             start = position.key.successor();
@@ -157,22 +158,17 @@ impl State {
             }
         }
         let mut live = self.keyspace.live_from(&start).peekable();
-        let mut past = self.keyspace.past_from(&start, (Revision(0), 0)).peekable();
+        let mut past = self.keyspace.past_from(&start).peekable();
         for _ in 0..KEYS_MAX {
-            let (next_live, next_past) = (live.peek().copied(), past.peek().copied());
-            let key = match (next_live, next_past) {
+            let key = match (live.peek().copied(), past.peek().copied()) {
                 (None, None) => return SnapshotPage { bytes: page.bytes, next: None },
-                (Some(item), None) | (None, Some(item)) => &item.key,
+                (Some(live), None) => &live.key,
+                (None, Some(past)) => &past.key,
                 (Some(live), Some(past)) => (&live.key).min(&past.key),
             };
-            let is_live = live.next_if(|item| item.key == *key);
-            if next_past.is_some_and(|item| item.key == *key) {
-                if let Some(next) = page.write_versions(key, None) {
-                    return page.cut_at(next);
-                }
-                past = self.keyspace.past_from(key, POSITION_END).peekable();
-            } else if let Some(item) = is_live {
-                page.write(item);
+            let (live, past) = (live.next_if(|item| item.key == *key), past.next_if(|item| item.key == *key));
+            if let Some(next) = page.write_versions(key, live, past, None) {
+                return page.cut_at(next);
             }
             start = key.clone();
             if page.is_full() {
@@ -184,7 +180,6 @@ impl State {
 }
 
 struct PageWriter<'a> {
-    state: &'a State,
     head: &'a SnapshotHead,
     max_bytes: usize,
     bytes: Vec<u8>,
@@ -200,9 +195,10 @@ impl PageWriter<'_> {
         SnapshotPage { bytes: self.bytes, next: Some(next) }
     }
 
-    fn write(&mut self, item: &KeyValue) {
-        if item.record.meta().modified <= self.head.revision {
-            item.encode(&mut self.bytes);
+    fn write(&mut self, key: &Key, record: &Record) {
+        if record.meta().modified <= self.head.revision {
+            key.encode(&mut self.bytes);
+            record.encode(&mut self.bytes);
         }
     }
 
@@ -210,35 +206,35 @@ impl PageWriter<'_> {
     /// to go on if the page is full before the last.
     ///
     /// Kept are all from the compacted revision on, and before it the one that is visible there.
-    fn write_versions(&mut self, key: &Key, from: Option<Position>) -> Option<SnapshotPosition> {
-        let keyspace = &self.state.keyspace;
+    fn write_versions(
+        &mut self,
+        key: &Key,
+        live: Option<&KeyValue>,
+        past: Option<&Versions>,
+        from: Option<Position>,
+    ) -> Option<SnapshotPosition> {
         let floor = (self.head.keep_from, 0);
-        let live = keyspace.get(key);
-        if live.is_none_or(|live| live.record.position() >= floor) {
-            let at_floor = |item: &KeyValue| item.key == *key && item.record.meta().modified == floor.0;
-            let replaced_at_floor =
-                live.is_some_and(at_floor) || keyspace.past_from(key, floor).next().is_some_and(at_floor);
-            if from.is_none()
-                && !replaced_at_floor
-                && let Some(item) = keyspace.past_before(key, floor)
-            {
-                self.write(item);
-            }
-            for item in keyspace.past_from(key, from.unwrap_or(floor)).take_while(|item| item.key == *key) {
-                if item.record.meta().modified > self.head.revision {
+        let live = live.map(|live| &live.record);
+        if let Some(past) = past.filter(|_| live.is_none_or(|live| live.position() >= floor)) {
+            let first_kept = past.since(floor).next().or(live);
+            let replaced_at_floor = first_kept.is_some_and(|record| record.meta().modified == floor.0);
+            let visible = past.last_before(floor).filter(|record| !replaced_at_floor && !record.is_tombstone());
+            visible.filter(|_| from.is_none()).into_iter().for_each(|record| self.write(key, record));
+            for record in past.since(from.unwrap_or(floor)) {
+                if record.meta().modified > self.head.revision {
                     return None;
                 }
                 if self.is_full() {
-                    return Some(SnapshotPosition { key: key.clone(), from: item.record.position() });
+                    return Some(SnapshotPosition { key: key.clone(), from: record.position() });
                 }
-                self.write(item);
+                self.write(key, record);
             }
         }
-        let live = live.filter(|live| from.is_none_or(|from| live.record.position() >= from))?;
-        if self.is_full() {
-            return Some(SnapshotPosition { key: key.clone(), from: live.record.position() });
+        let live = live.filter(|live| from.is_none_or(|from| live.position() >= from))?;
+        if past.is_some() && self.is_full() {
+            return Some(SnapshotPosition { key: key.clone(), from: live.position() });
         }
-        self.write(live);
+        self.write(key, live);
         None
     }
 }

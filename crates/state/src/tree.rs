@@ -13,9 +13,13 @@
 //! Appending leaves full nodes behind, at the far right and, for clients that each load a run of keys, behind any
 //! full leaf: so a sequential load wastes nothing. Removal frees empty nodes and merges small neighbours. No copy-on-write: readers hold a lock for a page.
 
+mod run;
+
 use std::cmp::Ordering;
 use std::mem;
 use std::slice;
+
+use run::{Items, Pivots, Run};
 
 /// Most items in a leaf and children in a branch. 64 items of 32 bytes are 2 KiB: shifting them costs
 /// less than the cache misses of one more level.
@@ -25,10 +29,14 @@ const NODE_MAX: usize = 64;
 /// budget per key is lost to.
 const GROWTH: usize = 8;
 
-/// A node smaller than this is merged with a neighbour if both fit in [`MERGED_MAX`]; the gap between
-/// that and [`NODE_MAX`] keeps a merge from being undone by the next insert.
-const MERGE_BELOW: usize = NODE_MAX / 4;
-const MERGED_MAX: usize = NODE_MAX * 3 / 4;
+/// A node smaller than this is merged with a neighbour if both fit in [`merged_max`]; the gap between
+/// that and the most it may hold keeps a merge from being undone by the next insert.
+const fn merge_below(most: usize) -> usize {
+    most / 4
+}
+const fn merged_max(most: usize) -> usize {
+    most * 3 / 4
+}
 
 /// How a tree sorts its items.
 pub(crate) trait Order {
@@ -51,16 +59,32 @@ pub(crate) trait Order {
     fn compare(item: &Self::Item, probe: Self::Probe<'_>) -> Ordering;
     /// How the pivot's place relates to `probe`.
     fn compare_pivot(pivot: &Self::Pivot, probe: Self::Probe<'_>) -> Ordering;
+
+    /// Whether items are sorted by bytes before anything else. They are searched by a few telling ones then.
+    const BY_BYTES: bool = false;
+
+    /// The bytes of a place, if it is sorted by them first.
+    fn probe_bytes<'a>(_probe: Self::Probe<'a>) -> &'a [u8] {
+        &[]
+    }
+    /// The same of an item.
+    fn item_bytes(_item: &Self::Item) -> &[u8] {
+        &[]
+    }
+    /// The same of a pivot.
+    fn pivot_bytes(_pivot: &Self::Pivot) -> &[u8] {
+        &[]
+    }
 }
 
 enum Node<O: Order> {
-    Leaf(Vec<O::Item>),
+    Leaf(Run<Items<O>>),
     Branch(Box<Branch<O>>),
 }
 
 /// `pivots[i]` separates `children[i]` from `children[i + 1]`.
 struct Branch<O: Order> {
-    pivots: Vec<O::Pivot>,
+    pivots: Run<Pivots<O>>,
     children: Vec<Child<O>>,
 }
 
@@ -85,7 +109,7 @@ enum Inserted<O: Order> {
 
 impl<O: Order> Tree<O> {
     pub(crate) fn new() -> Tree<O> {
-        Tree { root: Node::Leaf(Vec::new()), len: 0 }
+        Tree { root: Node::Leaf(Run::new()), len: 0 }
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -95,7 +119,38 @@ impl<O: Order> Tree<O> {
     /// The item at `probe`.
     pub(crate) fn get(&self, probe: O::Probe<'_>) -> Option<&O::Item> {
         let items = self.root.leaf_for(probe);
-        find::<O>(items, probe).ok().map(|at| &items[at])
+        items.find(probe).ok().map(|at| &items[at])
+    }
+
+    /// The item at `probe`, to be changed in what does not sort it.
+    pub(crate) fn get_mut(&mut self, probe: O::Probe<'_>) -> Option<&mut O::Item> {
+        let mut node = &mut self.root;
+        loop {
+            match node {
+                Node::Leaf(items) => {
+                    let at = items.find(probe).ok()?;
+                    return items.get_mut(at);
+                }
+                Node::Branch(branch) => {
+                    let at = branch.child_for(probe);
+                    node = &mut branch.children[at].node;
+                }
+            }
+        }
+    }
+
+    /// The greatest item, to be changed in what does not sort it.
+    pub(crate) fn last_mut(&mut self) -> Option<&mut O::Item> {
+        let mut node = &mut self.root;
+        loop {
+            match node {
+                Node::Leaf(items) => {
+                    let at = items.len().checked_sub(1)?;
+                    return items.get_mut(at);
+                }
+                Node::Branch(branch) => node = &mut branch.children.last_mut()?.node,
+            }
+        }
     }
 
     /// The smallest item.
@@ -122,7 +177,7 @@ impl<O: Order> Tree<O> {
             match node {
                 Node::Leaf(items) => {
                     steps::add(items.len());
-                    return before + count_before(items, |item| O::compare(item, probe).is_lt());
+                    return before + items.count_before(probe);
                 }
                 Node::Branch(branch) => {
                     steps::add(branch.children.len());
@@ -146,7 +201,7 @@ impl<O: Order> Tree<O> {
         loop {
             match node {
                 Node::Leaf(items) => {
-                    let at = count_before(items, |item| O::compare(item, probe).is_lt());
+                    let at = items.count_before(probe);
                     iter.leaf = items[at..].iter();
                     return iter;
                 }
@@ -159,10 +214,9 @@ impl<O: Order> Tree<O> {
         }
     }
 
-    /// Adds an item; returns the one that was in its place. `probe` is where it belongs: its own place, or one after it
-    /// with no other between, if that is cheaper to compare with.
+    /// Adds an item at `probe`, which is its own place; returns the one that was there.
     pub(crate) fn insert(&mut self, probe: O::Probe<'_>, item: O::Item) -> Option<O::Item> {
-        debug_assert!(O::compare(&item, probe).is_le(), "an item is put before what it follows");
+        debug_assert!(O::compare(&item, probe).is_eq(), "an item is put where it belongs");
         let inserted = self.root.insert(probe, item, true);
         self.settle_root(inserted)
     }
@@ -192,9 +246,9 @@ impl<O: Order> Tree<O> {
             Inserted::Replaced(old) => return Some(old),
             Inserted::Added => {}
             Inserted::Split(pivot, right) => {
-                let left = mem::replace(&mut self.root, Node::Leaf(Vec::new()));
+                let left = mem::replace(&mut self.root, Node::Leaf(Run::new()));
                 let children = vec![Child::of(left), Child::of(right)];
-                self.root = Node::Branch(Box::new(Branch { pivots: vec![pivot], children }));
+                self.root = Node::Branch(Box::new(Branch { pivots: Run::of(vec![pivot]), children }));
             }
         }
         self.len += 1;
@@ -207,7 +261,7 @@ impl<O: Order> Tree<O> {
             if branch.children.len() > 1 {
                 return;
             }
-            self.root = branch.children.pop().map_or(Node::Leaf(Vec::new()), |child| child.node);
+            self.root = branch.children.pop().map_or(Node::Leaf(Run::new()), |child| child.node);
         }
     }
 }
@@ -235,7 +289,7 @@ impl<O: Order> Node<O> {
         }
     }
 
-    fn leaf_for(&self, probe: O::Probe<'_>) -> &[O::Item] {
+    fn leaf_for(&self, probe: O::Probe<'_>) -> &Run<Items<O>> {
         let mut node = self;
         loop {
             match node {
@@ -258,7 +312,7 @@ impl<O: Order> Node<O> {
     fn predecessor(&self, probe: O::Probe<'_>) -> Option<&O::Item> {
         match self {
             Node::Leaf(items) => {
-                let at = count_before(items, |item| O::compare(item, probe).is_lt());
+                let at = items.count_before(probe);
                 items[..at].last()
             }
             Node::Branch(branch) => {
@@ -272,8 +326,8 @@ impl<O: Order> Node<O> {
     /// `rightmost`: nothing in the tree is right of this node.
     fn insert(&mut self, probe: O::Probe<'_>, item: O::Item, rightmost: bool) -> Inserted<O> {
         match self {
-            Node::Leaf(items) => match find::<O>(items, probe) {
-                Ok(at) => Inserted::Replaced(mem::replace(&mut items[at], item)),
+            Node::Leaf(items) => match items.find(probe) {
+                Ok(at) => Inserted::Replaced(items.replace(at, item)),
                 Err(at) => add_to_leaf(items, at, item),
             },
             Node::Branch(branch) => {
@@ -303,8 +357,8 @@ impl<O: Order> Node<O> {
     fn remove(&mut self, probe: O::Probe<'_>) -> Option<O::Item> {
         match self {
             Node::Leaf(items) => {
-                let at = find::<O>(items, probe).ok()?;
-                Some(take(items, at))
+                let at = items.find(probe).ok()?;
+                Some(items.remove(at))
             }
             Node::Branch(branch) => {
                 let at = branch.child_for(probe);
@@ -318,7 +372,7 @@ impl<O: Order> Node<O> {
     fn pop_first(&mut self) -> Option<O::Item> {
         match self {
             Node::Leaf(items) if items.is_empty() => None,
-            Node::Leaf(items) => Some(take(items, 0)),
+            Node::Leaf(items) => Some(items.remove(0)),
             Node::Branch(branch) => {
                 let removed = branch.children.first_mut()?.node.pop_first()?;
                 branch.settle_remove(0);
@@ -331,7 +385,7 @@ impl<O: Order> Node<O> {
 impl<O: Order> Branch<O> {
     /// Which child `probe` belongs to.
     fn child_for(&self, probe: O::Probe<'_>) -> usize {
-        count_before(&self.pivots, |pivot| O::compare_pivot(pivot, probe).is_le())
+        self.pivots.count_up_to(probe)
     }
 
     /// Puts an item that belongs behind everything in a full leaf in front of the next leaf, if that has room; gives it
@@ -343,8 +397,9 @@ impl<O: Order> Branch<O> {
         if full.len() < O::LEAF_MAX || items.len() == O::LEAF_MAX || !full.last().is_some_and(is_behind) {
             return Err(item);
         }
-        self.pivots[at] = O::pivot(&item);
-        place(items, 0, item);
+        self.pivots.remove(at);
+        self.pivots.insert(at, O::pivot(&item));
+        items.insert(0, item);
         next.count += 1;
         Ok(())
     }
@@ -365,14 +420,15 @@ impl<O: Order> Branch<O> {
     }
 
     fn add_child(&mut self, at: usize, pivot: O::Pivot, node: Node<O>, rightmost: bool) -> Inserted<O> {
-        place(&mut self.pivots, at - 1, pivot);
+        self.pivots.insert(at - 1, pivot);
         place(&mut self.children, at, Child::of(node));
         if self.children.len() <= NODE_MAX {
             return Inserted::Added;
         }
         let cut = if rightmost { self.children.len() - 1 } else { self.children.len() / 2 };
-        let right = Branch { children: split_off(&mut self.children, cut), pivots: split_off(&mut self.pivots, cut) };
-        let pivot = self.pivots.pop().expect("a branch with over 64 children has a pivot at the cut");
+        let right = Branch { children: split_off(&mut self.children, cut), pivots: self.pivots.split_off(cut) };
+        // What a branch with over 64 children has at the cut separates the two now.
+        let pivot = self.pivots.remove(cut - 1);
         Inserted::Split(pivot, Node::Branch(Box::new(right)))
     }
 
@@ -382,12 +438,18 @@ impl<O: Order> Branch<O> {
         if width(at) == 0 {
             take(&mut self.children, at);
             if !self.pivots.is_empty() {
-                take(&mut self.pivots, at.saturating_sub(1));
+                self.pivots.remove(at.saturating_sub(1));
             }
-        } else if width(at) < MERGE_BELOW {
-            if at + 1 < self.children.len() && width(at) + width(at + 1) <= MERGED_MAX {
+            return;
+        }
+        let most = match self.children[at].node {
+            Node::Leaf(_) => O::LEAF_MAX,
+            Node::Branch(_) => NODE_MAX,
+        };
+        if width(at) < merge_below(most) {
+            if at + 1 < self.children.len() && width(at) + width(at + 1) <= merged_max(most) {
                 self.merge(at);
-            } else if at > 0 && width(at - 1) + width(at) <= MERGED_MAX {
+            } else if at > 0 && width(at - 1) + width(at) <= merged_max(most) {
                 self.merge(at - 1);
             }
         }
@@ -396,14 +458,14 @@ impl<O: Order> Branch<O> {
     /// Moves the contents of the child after `left` into `left`.
     fn merge(&mut self, left: usize) {
         let right = take(&mut self.children, left + 1);
-        let pivot = take(&mut self.pivots, left);
+        let pivot = self.pivots.remove(left);
         let left = &mut self.children[left];
         left.count += right.count;
         match (&mut left.node, right.node) {
-            (Node::Leaf(left), Node::Leaf(right)) => append(left, right),
+            (Node::Leaf(left), Node::Leaf(right)) => left.append(right),
             (Node::Branch(left), Node::Branch(right)) => {
-                place(&mut left.pivots, left.children.len() - 1, pivot);
-                append(&mut left.pivots, right.pivots);
+                left.pivots.insert(left.children.len() - 1, pivot);
+                left.pivots.append(right.pivots);
                 append(&mut left.children, right.children);
             }
             _ => unreachable!("all leaves are at the same depth"),
@@ -411,39 +473,19 @@ impl<O: Order> Branch<O> {
     }
 }
 
-/// Where `probe` is among `items`, or where it would be.
-fn find<O: Order>(items: &[O::Item], probe: O::Probe<'_>) -> Result<usize, usize> {
-    let at = count_before(items, |item| O::compare(item, probe).is_lt());
-    let is_there = items.get(at).is_some_and(|item| O::compare(item, probe).is_eq());
-    if is_there { Ok(at) } else { Err(at) }
-}
-
-/// How many of `elements` are before a place; those that are come first.
-///
-/// Looks at every eighth, and then at those before the first that is not. Which ones does not depend on what the
-/// others say, so a processor fetches them from memory together, where halving waits for one after the other: a node
-/// is seldom in its cache.
-#[inline]
-fn count_before<T>(elements: &[T], is_before: impl Fn(&T) -> bool) -> usize {
-    const STRIDE: usize = 8;
-    let whole = elements.chunks_exact(STRIDE).map(|block| usize::from(is_before(&block[STRIDE - 1]))).sum::<usize>();
-    let rest = &elements[whole * STRIDE..];
-    whole * STRIDE + rest.iter().take(STRIDE - 1).map(|element| usize::from(is_before(element))).sum::<usize>()
-}
-
-fn add_to_leaf<O: Order>(items: &mut Vec<O::Item>, at: usize, item: O::Item) -> Inserted<O> {
+fn add_to_leaf<O: Order>(items: &mut Run<Items<O>>, at: usize, item: O::Item) -> Inserted<O> {
     if items.len() < O::LEAF_MAX {
-        place(items, at, item);
+        items.insert(at, item);
         return Inserted::Added;
     }
-    let mut right = Vec::new();
+    let mut right = Run::new();
     if at == items.len() {
-        place(&mut right, 0, item);
+        right.insert(0, item);
     } else {
-        right = split_off(items, O::LEAF_MAX / 2);
+        right = items.split_off(O::LEAF_MAX / 2);
         match at.checked_sub(items.len()) {
-            Some(at) if at > 0 => place(&mut right, at, item),
-            _ => place(items, at, item),
+            Some(at) if at > 0 => right.insert(at, item),
+            _ => items.insert(at, item),
         }
     }
     Inserted::Split(O::pivot(&right[0]), Node::Leaf(right))

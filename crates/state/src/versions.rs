@@ -6,9 +6,7 @@
 
 use bytes::Bytes;
 use tidelock_model::limits::{HISTORY_BYTES_MAX, HISTORY_VERSIONS_MAX};
-use tidelock_model::{
-    History, HistoryOf, HistoryQuery, Key, KeyValue, KeyVersion, LeaseId, Record, Revision, VersionKind,
-};
+use tidelock_model::{History, HistoryOf, HistoryQuery, Key, KeyVersion, LeaseId, Record, Revision, VersionKind};
 
 use crate::State;
 use crate::keyspace::POSITION_END;
@@ -24,8 +22,8 @@ impl State {
         let mut history = History { oldest: self.compacted, more: false, versions: Vec::new() };
         let Some(key) = key else { return history };
         let mut bytes = 0;
-        for item in self.versions_of(&key, query.before) {
-            let version = told(&item.record, &query.of, query.data_bytes);
+        for record in self.versions_of(&key, query.before) {
+            let version = told(record, &query.of, query.data_bytes);
             bytes += version.data.len();
             let full = history.versions.len() >= query.max.clamp(1, HISTORY_VERSIONS_MAX) || bytes > HISTORY_BYTES_MAX;
             if full && !history.versions.is_empty() {
@@ -38,22 +36,22 @@ impl State {
     }
 
     /// Newest first.
-    fn versions_of<'a>(&'a self, key: &'a Key, before: Option<Revision>) -> impl Iterator<Item = &'a KeyValue> {
+    fn versions_of<'a>(&'a self, key: &'a Key, before: Option<Revision>) -> impl Iterator<Item = &'a Record> {
         let bound = before.map_or(POSITION_END, |before| (before, 0));
-        let newest = self.keyspace.get(key).filter(|live| live.record.position() < bound);
+        let newest = self.keyspace.get(key).map(|live| &live.record).filter(|live| live.position() < bound);
         let mut next = newest.or_else(|| self.keyspace.held_before(key, bound));
         let (mut newer, horizon) = (None, self.compacted);
         std::iter::from_fn(move || {
-            let item = next.take()?;
-            let revision = item.record.meta().modified;
+            let record = next.take()?;
+            let revision = record.meta().modified;
             if revision < horizon {
                 // Readable at the horizon, unless something replaced it by then.
                 let was_visible = newer.is_none_or(|newer| newer > horizon);
-                return (was_visible && !item.record.is_tombstone()).then_some(item);
+                return (was_visible && !record.is_tombstone()).then_some(record);
             }
             newer = Some(revision);
-            next = self.keyspace.held_before(key, item.record.position());
-            Some(item)
+            next = self.keyspace.held_before(key, record.position());
+            Some(record)
         })
     }
 }

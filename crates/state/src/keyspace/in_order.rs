@@ -24,11 +24,13 @@ impl Keyspace {
         let key = item.key.clone();
         if !item.record.is_tombstone() {
             let replaced = self.live.insert(&key, item);
-            replaced.into_iter().for_each(|replaced| self.supersede(&key, replaced));
+            replaced.into_iter().for_each(|replaced| self.past.push(&key, [replaced.record]));
             return;
         }
-        let deleted = self.live.remove(&key);
-        deleted.into_iter().chain([item]).for_each(|version| self.supersede(&key, version));
+        match self.live.remove(&key) {
+            Some(deleted) => self.past.push(&key, [deleted.record, item.record]),
+            None => self.past.push(&key, [item.record]),
+        }
     }
 
     /// Puts another record in the place of a live version's, with the same position.

@@ -4,6 +4,46 @@ use super::*;
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 
+/// Sorted by bytes: numbers as digits behind a beginning that most share, of different lengths.
+struct ByDigits;
+impl Order for ByDigits {
+    type Item = (Vec<u8>, u64);
+    type Pivot = Vec<u8>;
+    type Probe<'a> = &'a [u8];
+    fn probe(item: &(Vec<u8>, u64)) -> &[u8] {
+        &item.0
+    }
+    fn pivot(item: &(Vec<u8>, u64)) -> Vec<u8> {
+        item.0.clone()
+    }
+    fn compare(item: &(Vec<u8>, u64), probe: &[u8]) -> Ordering {
+        item.0[..].cmp(probe)
+    }
+    fn compare_pivot(pivot: &Vec<u8>, probe: &[u8]) -> Ordering {
+        pivot[..].cmp(probe)
+    }
+
+    const BY_BYTES: bool = true;
+    fn probe_bytes<'a>(probe: Self::Probe<'a>) -> &'a [u8] {
+        probe
+    }
+    fn item_bytes(item: &(Vec<u8>, u64)) -> &[u8] {
+        &item.0
+    }
+    fn pivot_bytes(pivot: &Vec<u8>) -> &[u8] {
+        pivot
+    }
+}
+
+fn digits(number: u32) -> Vec<u8> {
+    match number % 5 {
+        // Ends, zeros behind the end, and beginnings of others.
+        0 => vec![0; number as usize % 11],
+        1 => format!("/jobs/{}", number / 64).into_bytes(),
+        _ => [format!("/services/instances/{:03}", number % 300).as_bytes(), &number.to_be_bytes()].concat(),
+    }
+}
+
 struct ByNumber;
 impl Order for ByNumber {
     type Item = (u32, u64);
@@ -23,7 +63,7 @@ impl Order for ByNumber {
     }
 }
 
-impl Tree<ByNumber> {
+impl<O: Order> Tree<O> {
     /// Panics if an invariant of the module comment is broken; returns the number of leaves.
     fn check(&self) -> usize {
         let mut leaf_depths = Vec::new();
@@ -34,30 +74,32 @@ impl Tree<ByNumber> {
     }
 }
 
-fn check_node(
-    node: &Node<ByNumber>,
-    low: Option<u32>,
-    high: Option<u32>,
+fn check_node<O: Order>(
+    node: &Node<O>,
+    low: Option<&O::Pivot>,
+    high: Option<&O::Pivot>,
     depth: usize,
     leaf_depths: &mut Vec<usize>,
 ) -> usize {
-    assert!(node.width() <= NODE_MAX.max(ByNumber::LEAF_MAX));
+    assert!(node.width() <= NODE_MAX.max(O::LEAF_MAX));
     assert!(depth == 0 || node.width() > 0);
     match node {
         Node::Leaf(items) => {
             leaf_depths.push(depth);
-            assert!(items.windows(2).all(|pair| pair[0].0 < pair[1].0));
-            assert!(items.iter().all(|item| low.is_none_or(|low| item.0 >= low)));
-            assert!(items.iter().all(|item| high.is_none_or(|high| item.0 < high)));
-            assert!(items.capacity() <= items.len() + MERGED_MAX);
+            assert!(items.windows(2).all(|pair| O::compare(&pair[0], O::probe(&pair[1])).is_lt()));
+            let relation = |pivot: &O::Pivot, item| O::compare_pivot(pivot, O::probe(item));
+            assert!(items.iter().all(|item| low.is_none_or(|low| relation(low, item).is_le())));
+            assert!(items.iter().all(|item| high.is_none_or(|high| relation(high, item).is_gt())));
+            items.check();
             items.len()
         }
         Node::Branch(branch) => {
             assert_eq!(branch.pivots.len() + 1, branch.children.len());
+            branch.pivots.check();
             let mut total = 0;
             for (at, child) in branch.children.iter().enumerate() {
-                let low = if at == 0 { low } else { Some(branch.pivots[at - 1]) };
-                let high = branch.pivots.get(at).copied().or(high);
+                let low = if at == 0 { low } else { branch.pivots.get(at - 1) };
+                let high = branch.pivots.get(at).or(high);
                 assert_eq!(check_node(&child.node, low, high, depth + 1, leaf_depths), child.count);
                 total += child.count;
             }
@@ -142,6 +184,39 @@ proptest! {
     }
 }
 
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(96))]
+
+    /// Keys are searched by a few of their bytes; neither what they begin with nor where they end may lead astray.
+    #[test]
+    fn a_tree_sorted_by_bytes_behaves_like_the_standard_ordered_map(
+        steps in proptest::collection::vec((0u32..2_000, 1..200u32, any::<bool>()), 1..60),
+        probes in proptest::collection::vec(0u32..3_000, 1..40),
+    ) {
+        let (mut tree, mut model) = (Tree::<ByDigits>::new(), BTreeMap::new());
+        for (stamp, (from, count, is_insert)) in steps.into_iter().enumerate() {
+            // In no order that bytes have.
+            for key in (from..from + count).map(|number| digits(number * 7)) {
+                if is_insert {
+                    let before = tree.insert(&key, (key.clone(), stamp as u64));
+                    prop_assert_eq!(before.map(|old| old.1), model.insert(key, stamp as u64));
+                } else {
+                    prop_assert_eq!(tree.remove(&key).map(|old| old.1), model.remove(&key));
+                }
+            }
+            tree.check();
+        }
+        prop_assert!(tree.iter_from(&[]).cloned().eq(model.clone()));
+        for probe in probes.into_iter().map(digits) {
+            prop_assert_eq!(tree.get(&probe).map(|item| item.1), model.get(&probe).copied());
+            let before = model.range(..probe.clone());
+            prop_assert_eq!(tree.rank(&probe), before.clone().count());
+            prop_assert_eq!(tree.predecessor(&probe).map(|item| &item.0), before.last().map(|(key, _)| key));
+            prop_assert!(tree.iter_from(&probe).map(|item| &item.0).eq(model.range(probe..).map(|(key, _)| key)));
+        }
+    }
+}
+
 /// The memory budget per key rests on this: history and bulk loads arrive in order.
 #[test]
 fn a_sequential_load_leaves_every_leaf_full() {
@@ -183,7 +258,7 @@ fn deleting_nearly_everything_leaves_few_nodes() {
     (0..100_000).for_each(|key| assert_eq!(tree.insert(key * 7_919 % 100_000, (key * 7_919 % 100_000, 0)), None));
     (0..100_000).filter(|key| key % 100 != 0).for_each(|key| assert!(tree.remove(key).is_some()));
     assert_eq!(tree.len(), 1_000);
-    assert!(tree.check() <= 1_000 / MERGE_BELOW + 1, "{} leaves for 1000 items", tree.check());
+    assert!(tree.check() <= 1_000 / merge_below(NODE_MAX) + 1, "{} leaves for 1000 items", tree.check());
     (0..100_000).step_by(100).for_each(|key| assert!(tree.remove(key).is_some()));
     assert_eq!((tree.len(), tree.check(), tree.iter_from(0).count()), (0, 1, 0));
 }

@@ -1,0 +1,284 @@
+//! The elements of one node in order, and where a place is among them.
+//!
+//! Elements that are sorted by bytes are searched by their *heads*: the bytes of each that follow what all of them
+//! begin with, four of an item and eight of a pivot. Neighbours in a large tree begin alike, often for longer than a key keeps in its handle, so that
+//! comparing the elements themselves would fetch the bytes of every one from a place of its own in memory; the heads of
+//! a full leaf are four cache lines, one after the other. Only elements whose heads are equal are compared.
+//!
+//! ```text
+//! elements  /jobs/1017  /jobs/1018  /jobs/1101  /jobs/12      shared = 7: all begin with "/jobs/1"
+//! heads     "017"       "018"       "101"       "2"           as numbers, filled up with zeros
+//! ```
+//!
+//! Invariant: all elements begin with the same `shared` bytes; it may be more that they share. Without bytes to sort by
+//! there are no heads.
+
+use std::cmp::Ordering;
+use std::marker::PhantomData;
+use std::ops::Deref;
+
+use super::{Order, append, place, split_off, take};
+
+/// What a run is of: the items of a leaf or the pivots of a branch.
+pub(super) trait Kind {
+    type Order: Order;
+    type Element;
+    /// Bytes as a number that sorts as they do.
+    type Head: Copy + Ord;
+    /// The bytes from `shared` on; zeros where there are none.
+    fn head(bytes: &[u8], shared: usize) -> Self::Head;
+    fn compare(element: &Self::Element, probe: <Self::Order as Order>::Probe<'_>) -> Ordering;
+    fn bytes(element: &Self::Element) -> &[u8];
+}
+
+pub(super) struct Items<O>(PhantomData<O>);
+impl<O: Order> Kind for Items<O> {
+    type Order = O;
+    type Element = O::Item;
+    type Head = u32;
+    #[inline]
+    fn head(bytes: &[u8], shared: usize) -> u32 {
+        u32::from_be_bytes(bytes_from(bytes, shared))
+    }
+    #[inline]
+    fn compare(item: &O::Item, probe: O::Probe<'_>) -> Ordering {
+        O::compare(item, probe)
+    }
+    #[inline]
+    fn bytes(item: &O::Item) -> &[u8] {
+        O::item_bytes(item)
+    }
+}
+
+pub(super) struct Pivots<O>(PhantomData<O>);
+impl<O: Order> Kind for Pivots<O> {
+    type Order = O;
+    type Element = O::Pivot;
+    /// There are few of them, and what lies below a branch begins less alike than what lies in a leaf.
+    type Head = u64;
+    #[inline]
+    fn head(bytes: &[u8], shared: usize) -> u64 {
+        u64::from_be_bytes(bytes_from(bytes, shared))
+    }
+    #[inline]
+    fn compare(pivot: &O::Pivot, probe: O::Probe<'_>) -> Ordering {
+        O::compare_pivot(pivot, probe)
+    }
+    #[inline]
+    fn bytes(pivot: &O::Pivot) -> &[u8] {
+        O::pivot_bytes(pivot)
+    }
+}
+
+pub(super) struct Run<K: Kind> {
+    elements: Vec<K::Element>,
+    heads: Vec<K::Head>,
+    /// How many first bytes all elements have in common, at least.
+    shared: u16,
+}
+
+impl<K: Kind> Deref for Run<K> {
+    type Target = [K::Element];
+    #[inline]
+    fn deref(&self) -> &[K::Element] {
+        &self.elements
+    }
+}
+
+impl<K: Kind> Run<K> {
+    pub(super) fn new() -> Run<K> {
+        Run::of(Vec::new())
+    }
+
+    /// A run of elements that are in order.
+    pub(super) fn of(elements: Vec<K::Element>) -> Run<K> {
+        let mut run = Run { elements, heads: Vec::new(), shared: 0 };
+        if K::Order::BY_BYTES && !run.elements.is_empty() {
+            run.share(run.shared_by_all());
+        }
+        run
+    }
+
+    /// How many elements are before `probe`.
+    #[inline]
+    pub(super) fn count_before(&self, probe: <K::Order as Order>::Probe<'_>) -> usize {
+        self.count(probe, Ordering::is_lt)
+    }
+
+    /// How many elements are before `probe` or at it.
+    #[inline]
+    pub(super) fn count_up_to(&self, probe: <K::Order as Order>::Probe<'_>) -> usize {
+        self.count(probe, Ordering::is_le)
+    }
+
+    /// Where `probe` is, or where it would be.
+    #[inline]
+    pub(super) fn find(&self, probe: <K::Order as Order>::Probe<'_>) -> Result<usize, usize> {
+        let (at, near) = self.by_heads(probe, Ordering::is_lt);
+        if self.elements.get(at).is_some_and(|element| K::compare(element, probe).is_eq()) {
+            return Ok(at);
+        }
+        Err(self.beyond_all(probe, near).unwrap_or(at))
+    }
+
+    #[inline]
+    fn count(&self, probe: <K::Order as Order>::Probe<'_>, is_before: impl Fn(Ordering) -> bool) -> usize {
+        let (at, near) = self.by_heads(probe, is_before);
+        self.beyond_all(probe, near).unwrap_or(at)
+    }
+
+    /// How many elements are before `probe`, if that begins like them, and an element that was looked at for it.
+    #[inline]
+    fn by_heads(&self, probe: <K::Order as Order>::Probe<'_>, is_before: impl Fn(Ordering) -> bool) -> (usize, usize) {
+        let (mut before, mut until) = (0, self.elements.len());
+        if K::Order::BY_BYTES {
+            let head = K::head(K::Order::probe_bytes(probe), self.shared());
+            // Without checks for an overflow, which keep the compiler from counting several at a time.
+            before = self.heads.iter().fold(0u32, |sum, one| sum.wrapping_add(u32::from(*one < head))) as usize;
+            until = before + self.heads[before..].iter().take_while(|one| **one == head).count();
+        }
+        let alike = &self.elements[before..until];
+        (before + count_first(alike, |element| is_before(K::compare(element, probe))), before)
+    }
+
+    /// Where `probe` is if it does not begin like the elements: before or behind all of them.
+    #[inline]
+    fn beyond_all(&self, probe: <K::Order as Order>::Probe<'_>, near: usize) -> Option<usize> {
+        if !K::Order::BY_BYTES {
+            return None;
+        }
+        let probe = K::Order::probe_bytes(probe);
+        let near = K::bytes(self.elements.get(near).or_else(|| self.elements.last())?);
+        let shared = &near[..self.shared()];
+        let is_apart = !probe.starts_with(shared);
+        is_apart.then(|| if probe < shared { 0 } else { self.elements.len() })
+    }
+
+    pub(super) fn insert(&mut self, at: usize, element: K::Element) {
+        if K::Order::BY_BYTES {
+            self.share_with(&element, at);
+            let head = K::head(K::bytes(&element), self.shared());
+            place(&mut self.heads, at, head);
+        }
+        place(&mut self.elements, at, element);
+    }
+
+    pub(super) fn remove(&mut self, at: usize) -> K::Element {
+        if K::Order::BY_BYTES {
+            take(&mut self.heads, at);
+        }
+        take(&mut self.elements, at)
+    }
+
+    /// An element, to be changed in what does not sort it.
+    pub(super) fn get_mut(&mut self, at: usize) -> Option<&mut K::Element> {
+        self.elements.get_mut(at)
+    }
+
+    /// Puts an element in the place of one that is sorted just like it.
+    pub(super) fn replace(&mut self, at: usize, element: K::Element) -> K::Element {
+        std::mem::replace(&mut self.elements[at], element)
+    }
+
+    /// Everything from `at` on, which must not be all.
+    pub(super) fn split_off(&mut self, at: usize) -> Run<K> {
+        let right = Run::of(split_off(&mut self.elements, at));
+        if K::Order::BY_BYTES {
+            split_off(&mut self.heads, at);
+            let shared = self.shared_by_all();
+            if shared > self.shared() {
+                self.share(shared);
+            }
+        }
+        right
+    }
+
+    pub(super) fn append(&mut self, right: Run<K>) {
+        let Some(last) = right.elements.last().filter(|_| K::Order::BY_BYTES) else {
+            return append(&mut self.elements, right.elements);
+        };
+        self.share_with(last, self.elements.len());
+        let shared = self.shared();
+        append(&mut self.heads, right.elements.iter().map(|element| K::head(K::bytes(element), shared)).collect());
+        append(&mut self.elements, right.elements);
+    }
+
+    fn shared(&self) -> usize {
+        usize::from(self.shared)
+    }
+
+    /// How much the first and the last have in common, and so all between them.
+    fn shared_by_all(&self) -> usize {
+        match (self.elements.first(), self.elements.last()) {
+            (Some(first), Some(last)) => common(K::bytes(first), K::bytes(last), usize::from(u16::MAX)),
+            _ => 0,
+        }
+    }
+
+    /// Makes sure that what all share is shared by an element that is to come to `at`, too.
+    fn share_with(&mut self, element: &K::Element, at: usize) {
+        let bytes = K::bytes(element);
+        let shared = match self.elements.get(at).or_else(|| self.elements.last()) {
+            Some(near) => common(bytes, K::bytes(near), self.shared()),
+            None => common(bytes, bytes, usize::from(u16::MAX)),
+        };
+        if shared != self.shared() {
+            self.share(shared);
+        }
+    }
+
+    fn share(&mut self, shared: usize) {
+        // No more than a u16 holds: `common` was told.
+        self.shared = shared as u16;
+        self.heads.clear();
+        self.heads.reserve_exact(self.elements.len());
+        self.heads.extend(self.elements.iter().map(|element| K::head(K::bytes(element), shared)));
+    }
+
+    /// Panics if the heads are not those of the elements.
+    #[cfg(test)]
+    pub(super) fn check(&self) {
+        assert!(
+            self.elements.capacity()
+                <= self.elements.len() + super::merged_max(<K::Order as Order>::LEAF_MAX.max(super::NODE_MAX))
+        );
+        assert_eq!(self.heads.len(), if K::Order::BY_BYTES { self.elements.len() } else { 0 });
+        for (element, head) in self.elements.iter().zip(&self.heads) {
+            assert!(*head == K::head(K::bytes(element), self.shared()));
+            assert!(common(K::bytes(element), K::bytes(&self.elements[0]), self.shared()) == self.shared());
+        }
+    }
+}
+
+#[inline]
+fn bytes_from<const COUNT: usize>(bytes: &[u8], shared: usize) -> [u8; COUNT] {
+    let behind = bytes.get(shared..).unwrap_or_default();
+    if let Some(all) = behind.first_chunk() {
+        return *all;
+    }
+    let mut some = [0; COUNT];
+    some[..behind.len()].copy_from_slice(behind);
+    some
+}
+
+/// How many first bytes are the same, up to `max`.
+fn common(a: &[u8], b: &[u8], max: usize) -> usize {
+    let len = a.len().min(b.len()).min(max);
+    if a[..len] == b[..len] {
+        return len;
+    }
+    a.iter().zip(b).take_while(|(a, b)| a == b).count()
+}
+
+/// How many of `elements` are before a place; those that are come first.
+///
+/// Looks at every eighth, and then at those before the first that is not. Which ones does not depend on what the
+/// others say, so a processor fetches them from memory together, where halving waits for one after the other: a node
+/// is seldom in its cache.
+#[inline]
+fn count_first<T>(elements: &[T], is_before: impl Fn(&T) -> bool) -> usize {
+    const STRIDE: usize = 8;
+    let whole = elements.chunks_exact(STRIDE).map(|block| usize::from(is_before(&block[STRIDE - 1]))).sum::<usize>();
+    let rest = &elements[whole * STRIDE..];
+    whole * STRIDE + rest.iter().take(STRIDE - 1).map(|element| usize::from(is_before(element))).sum::<usize>()
+}
