@@ -138,17 +138,22 @@ pub(crate) async fn run(coordinator: Arc<dyn Coordinator>, retention: Retention)
         let status = coordinator.status();
         let target = compactor.look(now, status.revision, status.role == Role::Leader);
         let Some(to) = target else { continue };
-        let compacting = coordinator.propose(Caller::Internal, Command::Compact { revision: to }, None);
-        match compacting.await.map(|outcome| outcome.result) {
-            Ok(Ok(_)) => {
-                tracing::info!(revision = %to, "compacted by itself");
-                compactor.compacted(now, to);
-            }
-            Ok(Err(Refusal::Compacted { .. })) => compactor.compacted(now, to),
-            Ok(Err(refusal)) => tracing::warn!(revision = %to, %refusal, "not compacted; trying again later"),
-            Err(error) => tracing::warn!(revision = %to, %error, "not compacted; trying again later"),
+        if forget(&*coordinator, to).await {
+            tracing::info!(revision = %to, "compacted by itself");
+            compactor.compacted(now, to);
         }
     }
+}
+
+/// Forgets all before `to`: whether it is forgotten now, by this or before. If not, the log says why.
+pub(crate) async fn forget(coordinator: &dyn Coordinator, to: Revision) -> bool {
+    let compacting = coordinator.propose(Caller::Internal, Command::Compact { revision: to }, None);
+    match compacting.await.map(|outcome| outcome.result) {
+        Ok(Ok(_) | Err(Refusal::Compacted { .. })) => return true,
+        Ok(Err(refusal)) => tracing::warn!(revision = %to, %refusal, "not compacted; trying again later"),
+        Err(error) => tracing::warn!(revision = %to, %error, "not compacted; trying again later"),
+    }
+    false
 }
 
 #[cfg(test)]

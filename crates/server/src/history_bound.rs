@@ -9,8 +9,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tidelock_coordinator::{Coordinator, Role};
-use tidelock_model::{Caller, Command, Refusal, Revision};
+use tidelock_model::Revision;
 
+use crate::auto_compaction;
 use crate::quota::Quota;
 
 /// How often it is looked at.
@@ -44,15 +45,8 @@ pub(crate) async fn run(coordinator: Arc<dyn Coordinator>, bound: HistoryBound) 
         let status = coordinator.status();
         let target = bound.target(status.compacted, status.revision, status.data_bytes);
         let Some(to) = target.filter(|_| status.role == Role::Leader) else { continue };
-        let compacting = coordinator.propose(Caller::Internal, Command::Compact { revision: to }, None);
-        match compacting.await.map(|outcome| outcome.result) {
-            Ok(Ok(_) | Err(Refusal::Compacted { .. })) => {
-                tracing::debug!(revision = %to, "forgot the older half of history");
-            }
-            Ok(Err(refusal)) => {
-                tracing::warn!(revision = %to, %refusal, "history is not forgotten; trying again later");
-            }
-            Err(error) => tracing::warn!(revision = %to, %error, "history is not forgotten; trying again later"),
+        if auto_compaction::forget(&*coordinator, to).await {
+            tracing::debug!(revision = %to, "forgot the older half of history");
         }
     }
 }

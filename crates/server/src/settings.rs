@@ -435,8 +435,8 @@ pub(crate) struct Settings {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) auto_compaction_mode: Option<String>,
 
-    /// What to keep: hours or a duration such as 30m (periodic), a number of revisions (revision); 0 keeps all
-    /// [default: 0]
+    /// What to keep: hours or a duration such as 30m (periodic), a number of revisions (revision); 0 forgets nothing
+    /// this way, so that --max-history-revisions alone decides [default: 0]
     #[arg(long, env = "TIDELOCK_AUTO_COMPACTION_RETENTION", value_name = "RETENTION", help_heading = "History")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) auto_compaction_retention: Option<String>,
