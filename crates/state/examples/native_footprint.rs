@@ -1,5 +1,6 @@
 //! Prints what native sessions and locks cost in memory and time:
-//! `cargo run --release -p tidelock-state --example native_footprint`.
+//! `cargo run --release -p tidelock-state --example native_footprint`; with `-- locks` at the end, only what locks cost
+//! that nobody waits for.
 //!
 //! Memory is what the kernel counts for the process, so it includes the allocator's own overhead; time is what the
 //! process spent on a processor, so that a busy machine does not count. Linux only.
@@ -14,6 +15,8 @@ use tidelock_state::{Effects, State};
 
 const SESSIONS: u64 = 1_000_000;
 const CYCLES: u64 = 20_000;
+/// What one entry of a busy leader holds.
+const ENTRY_PROPOSALS: usize = 100;
 
 fn resident_bytes() -> u64 {
     const PAGE: u64 = 4096;
@@ -97,6 +100,43 @@ fn cycles() {
     println!("lock and release: {} ns", (processor_time() - began).as_nanos() / u128::from(CYCLES));
 }
 
+/// Applies requests that came in together, as one entry.
+fn ask_together(state: &mut State, requests: impl Iterator<Item = NativeRequest>) -> Effects {
+    let proposals = requests.zip(1..).map(|(request, place)| {
+        let origin = Origin { node: NodeId(1), boot: 1, number: state.applied().0 * ENTRY_PROPOSALS as u64 + place };
+        let command = Command::Native(NativeCommand::Request(request));
+        Proposal { origin, request: None, caller: Caller::Internal, command }
+    });
+    let batch = Batch { at: LogTime(1), proposals: proposals.collect() };
+    state.apply(state.applied().next(), Term(1), batch)
+}
+
+/// Many sessions, each with a lock of its own that nobody else wants, and nothing of the past forgotten. Names too long
+/// for a key's handle, as most are.
+fn uncontended(sessions: usize, rounds: u64) {
+    let mut state = State::new();
+    let sessions: Vec<(LeaseId, String)> =
+        (0..sessions).map(|at| (open(&mut state), format!("some-benchmark-lock-{at}"))).collect();
+    let began = processor_time();
+    for round in 0..rounds {
+        for together in sessions.chunks(ENTRY_PROPOSALS) {
+            let acquires = together.iter().map(|(session, lock)| {
+                let number = 2 * round + 1;
+                NativeRequest { session: *session, number, acknowledged: number - 1, op: acquire(lock) }
+            });
+            let acquired = ask_together(&mut state, acquires);
+            let releases = together.iter().zip(&acquired.applied).map(|((session, lock), applied)| {
+                let Ok(Answer::Native(NativeAnswer::Place { token, .. })) = applied.outcome.result else { panic!() };
+                let (number, op) = (2 * round + 2, NativeOp::Release { kind: Kind::Lock, name: name(lock), token });
+                NativeRequest { session: *session, number, acknowledged: number - 1, op }
+            });
+            ask_together(&mut state, releases);
+        }
+    }
+    let each = (processor_time() - began).as_nanos() / (u128::from(rounds) * sessions.len() as u128);
+    println!("lock and release by each of {} sessions: {each} ns", sessions.len());
+}
+
 /// The holder releases and queues up again: every release lets in the next.
 fn hand_overs(waiters: u64) {
     let mut state = State::new();
@@ -158,9 +198,14 @@ fn phases(parties: u64, children: u64) {
 }
 
 fn main() {
+    if std::env::args().nth(1).as_deref() == Some("locks") {
+        return uncontended(1_000, 300);
+    }
     cycles();
     [2, 16, 1_000, 10_000].into_iter().for_each(hand_overs);
     phases(10_000, 0);
     phases(9_999, 100);
     memory();
+    // After memory, which must not find what this frees.
+    uncontended(1_000, 300);
 }

@@ -101,6 +101,14 @@ pub fn members(kind: Kind, name: &Name) -> KeyRange {
     KeyRange { start: Key::from_stored(&start), end: Key::from_stored(&end) }
 }
 
+/// Whether a key is one of [`members`]: cheaper than to make the range for one or two keys.
+#[must_use]
+pub fn is_member(kind: Kind, name: &Name, key: &Key) -> bool {
+    let rest = key.as_stored().strip_prefix(&[Space::Lock as u8, kind as u8]);
+    let slot = rest.and_then(|rest| rest.strip_prefix(name.as_str().as_bytes()));
+    matches!(slot, Some([0, 1..=u8::MAX, ..]))
+}
+
 /// All that belongs to a name: what to watch.
 #[must_use]
 pub fn all(kind: Kind, name: &Name) -> KeyRange {
@@ -195,6 +203,12 @@ mod tests {
         fn any_bytes_are_a_key_or_none(mut bytes in proptest::collection::vec(0u8..4, 0..12), kind in 0..Kind::ALL.len()) {
             bytes.splice(0..0, [Space::Lock as u8, Kind::ALL[kind] as u8, b'n']);
             let key = Key::from_stored(&bytes);
+            for kind in Kind::ALL {
+                for text in ["n", "n\u{1}", "m"] {
+                    let is_within = members(kind, &name(text)).contains(&key);
+                    prop_assert_eq!(is_member(kind, &name(text), &key), is_within);
+                }
+            }
             if let Some((kind, name, slot)) = parse(&key) {
                 let again = match slot {
                     Slot::Head => head(kind, &name),

@@ -88,8 +88,12 @@ impl State {
         data: Data,
     ) -> Result<NativeAnswer, NativeError> {
         self.check_holdings(session)?;
-        let ahead = self.member_count(kind, name);
-        let is_free = self.is_free(kind, name, mode);
+        let place = at.revision().0;
+        let key = keys::member(kind, name, place);
+        // Numbers are revisions: the new place comes after all there are.
+        let last = self.last_before(kind, name, &key);
+        let ahead = if last.is_some() { self.member_count(kind, name) } else { 0 };
+        let is_free = self.is_free(kind, name, mode, last.as_ref());
         match wait {
             Wait::Try if !is_free => return Err(NativeError::Busy { token: self.first_token(kind, name) }),
             Wait::Queue(most) if !is_free && most > 0 && ahead >= u64::from(most) => {
@@ -98,16 +102,14 @@ impl State {
             _ if ahead >= NATIVE_QUEUE_MAX as u64 => return Err(NativeError::QueueFull { waiting: ahead }),
             _ => {}
         }
-        let place = at.revision().0;
         let token = if is_free { place } else { 0 };
         let value = Place { mode, token, moved_from: 0, data }.write();
-        self.put_owned(at, keys::member(kind, name, place), value, session);
+        self.put_owned(at, key, value, session);
         Ok(NativeAnswer::Place { place, token, ahead })
     }
 
-    /// Whether a new last place would be granted at once.
-    fn is_free(&self, kind: Kind, name: &Name, mode: Mode) -> bool {
-        let last = self.last_before(kind, name, &keys::members(kind, name).end);
+    /// Whether a new place after the last one would be granted at once.
+    fn is_free(&self, kind: Kind, name: &Name, mode: Mode, last: Option<&Queued>) -> bool {
         if let Mode::Permits(weight) = mode {
             // Without a head there is nobody yet, and the weight was looked at.
             let Some(head) = self.semaphore(name) else { return true };
@@ -131,8 +133,8 @@ impl State {
     }
 
     fn last_before(&self, kind: Kind, name: &Name, bound: &Key) -> Option<Queued> {
-        let range = keys::members(kind, name);
-        self.keyspace.live_before(bound).filter(|item| range.contains(&item.key)).and_then(Queued::read)
+        let last = self.keyspace.live_before(bound).filter(|item| keys::is_member(kind, name, &item.key));
+        last.and_then(Queued::read)
     }
 
     /// A session's places in one queue: mostly one, however many others there are.
@@ -327,23 +329,23 @@ impl State {
 
     /// Who may be let in from `bound` on, if that is where the granted places end.
     fn grantable_from(&self, kind: Kind, name: &Name, bound: &Key) -> Vec<Queued> {
+        let behind = self.keyspace.live_from(bound).take_while(|item| keys::is_member(kind, name, &item.key));
+        let mut behind = behind.filter_map(Queued::read).peekable();
+        // Mostly nobody waits, and then it does not matter who is before.
+        if behind.peek().is_none() {
+            return Vec::new();
+        }
         let before = self.last_before(kind, name, bound);
         let shared_only = match &before {
             None => false,
             Some(before) if before.place.is_granted() && before.place.mode == Mode::Shared => true,
             Some(_) => return Vec::new(),
         };
-        let range = super::from(&keys::members(kind, name), bound.clone());
         if tidelock_model::planted!(LastComeFirstServed) && before.is_none() {
-            return self
-                .last_before(kind, name, &range.end)
-                .into_iter()
-                .filter(|one| !one.place.is_granted())
-                .collect();
+            return behind.last().into_iter().filter(|one| !one.place.is_granted()).collect();
         }
-        let waiting = self.keyspace.live_from(&range.start).take_while(|item| item.key < range.end);
         let mut grants: Vec<Queued> = Vec::new();
-        for next in waiting.filter_map(Queued::read) {
+        for next in behind {
             if next.place.is_granted() {
                 break;
             }
@@ -389,9 +391,11 @@ impl State {
     /// Lets one in that may be.
     pub(super) fn grant(&mut self, at: &mut Revising<'_>, kind: Kind, name: &Name, grant: Queued) {
         let token = if tidelock_model::planted!(TokenOfThePlace) { grant.number } else { at.revision().0 };
-        let before = self.last_before(kind, name, &grant.key);
         debug_assert!(!grant.place.is_granted(), "a place is granted once (K2)");
-        debug_assert!(before.is_none_or(|before| (1..token).contains(&before.place.token)), "in order (K1, K5)");
+        debug_assert!(
+            self.last_before(kind, name, &grant.key).is_none_or(|before| (1..token).contains(&before.place.token)),
+            "in order (K1, K5)"
+        );
         if let (Mode::Permits(weight), Some(head)) = (grant.place.mode, self.semaphore(name)) {
             let used = head.used + u64::from(weight);
             self.put_semaphore(at, name, Semaphore { used, granted_to: grant.number, ..head });

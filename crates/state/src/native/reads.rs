@@ -114,7 +114,7 @@ impl State {
         Some(NativeSession {
             session,
             ttl_s: lease.ttl_s,
-            owner: memory.owner,
+            owner: memory.owner().to_owned(),
             acknowledged: memory.acknowledged,
             holdings: holdings.collect(),
             count: self.leases.owned(session) as u64,

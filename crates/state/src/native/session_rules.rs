@@ -6,7 +6,7 @@ use tidelock_model::limits::NATIVE_UNACKNOWLEDGED_MAX;
 use tidelock_model::{
     Alarm, AlarmKind, Answer, AuthCommand, Batch, Caller, Command, Compare, Errand, Fencing, Kind, LeaseId, LogTime,
     Name, NameFound, NativeAnswer, NativeCommand, NativeError, NativeFound, NativeOp, NativeQuery, NativeRequest,
-    NodeId, Outcome, Proposal, Refusal, RequestId,
+    NodeId, Outcome, Proposal, Refusal, RequestId, Wire, put_bytes, put_varint,
 };
 
 fn request(session: LeaseId, number: u64, acknowledged: u64, op: NativeOp) -> Command {
@@ -94,6 +94,30 @@ fn an_answer_of_an_older_snapshot_is_given_again() {
     older[3] -= 4;
     machine.state.sessions.load(session, &older).unwrap();
     assert_eq!(machine.command(request(session, 2, 0, exclusive("l"))), first);
+}
+
+/// Snapshots hold the memory as it lies there and digests cover it: members of different versions must write the same.
+#[test]
+fn r5_the_memory_of_a_session_has_one_byte_form() {
+    let mut native = Native::new();
+    let opened = native.machine.command(Command::Native(NativeCommand::Open { ttl_ms: 5000, owner: "ann".into() }));
+    let Ok(Answer::Native(NativeAnswer::Opened { session, .. })) = opened.result else { panic!("{opened:?}") };
+    let machine = &mut native.machine;
+    let asked = [(2, 0), (3, 0), (700, 1), (5, 0), (900, 2)];
+    let answers = asked.map(|(number, acknowledged)| {
+        let outcome = machine.command(request(session, number, acknowledged, add_one()));
+        let fingerprint = xxhash_rust::xxh3::xxh3_64(&add_one().to_bytes()) as u32;
+        (number, [outcome.to_bytes(), fingerprint.to_le_bytes().to_vec()].concat())
+    });
+    let mut expected = b"\x03ann\x02".to_vec();
+    for (number, answer) in answers.into_iter().filter(|(number, _)| *number > 2) {
+        put_varint(&mut expected, number - 2);
+        put_bytes(&mut expected, &answer);
+    }
+    let (_, kept) = machine.state.sessions.iter().next().unwrap();
+    assert_eq!(kept, expected);
+    reload(machine);
+    assert_eq!(machine.state.native_owner(session), Some("ann"));
 }
 
 /// The memory for retries is bounded, and never forgets an answer that the client may not have.

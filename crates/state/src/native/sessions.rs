@@ -81,46 +81,99 @@ impl Order for BySession {
     }
 }
 
-/// What is remembered of one session.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Memory {
-    pub(super) owner: String,
+/// What is remembered of one session, read where it lies: every request asks three times, and mostly for a few bytes.
+#[derive(Clone, Copy)]
+pub(super) struct Memory<'a> {
+    owner: &'a [u8],
     /// The client has the answers to all requests up to this one.
     pub(super) acknowledged: u64,
     /// The other answers, in the order they were given.
-    pub(super) answers: Vec<(u64, Bytes)>,
+    answers: &'a [u8],
 }
 
-impl Memory {
-    fn acknowledge(&mut self, up_to: u64) {
-        self.acknowledged = self.acknowledged.max(up_to);
-        self.answers.retain(|(number, _)| *number > self.acknowledged);
+impl<'a> Memory<'a> {
+    /// Of bytes that were written here or went through [`check_form`]: they are what they should be.
+    fn of(mut bytes: &'a [u8]) -> Memory<'a> {
+        let owner = take_bytes(&mut bytes).unwrap_or_default();
+        let acknowledged = take_varint(&mut bytes).unwrap_or_default();
+        Memory { owner, acknowledged, answers: bytes }
     }
 
-    fn write(&self) -> Box<[u8]> {
-        let mut out = Vec::with_capacity(32);
-        put_bytes(&mut out, self.owner.as_bytes());
-        put_varint(&mut out, self.acknowledged);
-        for (number, outcome) in &self.answers {
-            put_varint(&mut out, number - self.acknowledged);
-            put_bytes(&mut out, outcome);
+    pub(super) fn owner(self) -> &'a str {
+        std::str::from_utf8(self.owner).unwrap_or_default()
+    }
+
+    /// The answers to requests after this one, each with its number.
+    fn answers_after(self, after: u64) -> impl Iterator<Item = (u64, &'a [u8])> {
+        let mut rest = self.answers;
+        let answers = std::iter::from_fn(move || {
+            let number = self.acknowledged.checked_add(take_varint(&mut rest)?)?;
+            Some((number, take_bytes(&mut rest)?))
+        });
+        answers.filter(move |(number, _)| *number > after)
+    }
+
+    /// Up to where the client has all answers, once it says so with request `number`.
+    fn acknowledged_with(self, number: u64, acknowledged: u64) -> u64 {
+        self.acknowledged.max(acknowledged.min(number - 1))
+    }
+
+    /// The byte form with one answer more, and without those up to `acknowledged`.
+    fn with_answer(self, acknowledged: u64, number: u64, answer: &[u8]) -> Box<[u8]> {
+        const NUMBERS_BYTES: usize = 16;
+        let mut out = Vec::with_capacity(self.owner.len() + answer.len() + NUMBERS_BYTES);
+        put_bytes(&mut out, self.owner);
+        put_varint(&mut out, acknowledged);
+        for (number, answer) in self.answers_after(acknowledged).chain([(number, answer)]) {
+            put_varint(&mut out, number - acknowledged);
+            put_bytes(&mut out, answer);
         }
         out.into()
     }
+}
 
-    fn read(bytes: Bytes) -> Result<Memory, DecodeError> {
-        let mut input = Reader::new(bytes);
-        let owner = input.text(AUTH_NAME_BYTES_MAX)?;
-        let mut memory = Memory { owner, acknowledged: input.varint()?, answers: Vec::new() };
-        while input.remaining() > 0 {
-            let number = memory.acknowledged.checked_add(input.varint()?).ok_or(DecodeError::BadNumber)?;
-            if memory.answers.len() >= NATIVE_UNACKNOWLEDGED_MAX {
-                return Err(DecodeError::TooLarge { what: "the number of answers" });
-            }
-            memory.answers.push((number, input.bytes(COMMAND_BYTES_MAX)?));
+/// The byte form of a memory without answers.
+fn new_memory(owner: &str) -> Box<[u8]> {
+    let mut out = Vec::with_capacity(owner.len() + 2);
+    put_bytes(&mut out, owner.as_bytes());
+    put_varint(&mut out, 0);
+    out.into()
+}
+
+fn take_varint(bytes: &mut &[u8]) -> Option<u64> {
+    let mut number = 0;
+    for (byte, shift) in bytes.iter().zip((0..u64::BITS).step_by(7)) {
+        number |= u64::from(byte & 0x7f) << shift;
+        if byte & 0x80 == 0 {
+            *bytes = &bytes[shift as usize / 7 + 1..];
+            return Some(number);
         }
-        Ok(memory)
     }
+    None
+}
+
+fn take_bytes<'a>(bytes: &mut &'a [u8]) -> Option<&'a [u8]> {
+    let length = usize::try_from(take_varint(bytes)?).ok()?;
+    let (taken, rest) = bytes.split_at_checked(length)?;
+    *bytes = rest;
+    Some(taken)
+}
+
+/// Whether bytes from outside are the memory of a session, in its only spelling and within its bounds.
+fn check_form(bytes: &[u8]) -> Result<(), DecodeError> {
+    let mut input = Reader::new(Bytes::copy_from_slice(bytes));
+    input.text(AUTH_NAME_BYTES_MAX)?;
+    let acknowledged = input.varint()?;
+    let mut answers = 0;
+    while input.remaining() > 0 {
+        acknowledged.checked_add(input.varint()?).ok_or(DecodeError::BadNumber)?;
+        if answers >= NATIVE_UNACKNOWLEDGED_MAX {
+            return Err(DecodeError::TooLarge { what: "the number of answers" });
+        }
+        input.short_bytes(COMMAND_BYTES_MAX)?;
+        answers += 1;
+    }
+    Ok(())
 }
 
 /// All sessions, by id: new ones come last.
@@ -131,9 +184,8 @@ impl Sessions {
         Sessions(Tree::new())
     }
 
-    pub(super) fn get(&self, id: LeaseId) -> Option<Memory> {
-        let (_, bytes) = self.0.get(id)?;
-        Some(Memory::read(Bytes::copy_from_slice(bytes)).unwrap_or_default())
+    pub(super) fn get(&self, id: LeaseId) -> Option<Memory<'_>> {
+        self.0.get(id).map(|(_, bytes)| Memory::of(bytes))
     }
 
     fn contains(&self, id: LeaseId) -> bool {
@@ -156,13 +208,12 @@ impl Sessions {
 
     /// Puts back what a snapshot has of a session.
     pub(crate) fn load(&mut self, id: LeaseId, bytes: &[u8]) -> Result<(), DecodeError> {
-        Memory::read(Bytes::copy_from_slice(bytes))?;
+        check_form(bytes)?;
         self.0.insert(id, (id, bytes.into()));
         Ok(())
     }
 
-    fn put(&mut self, id: LeaseId, memory: &Memory, sum: &mut LiveSum) {
-        let bytes = memory.write();
+    fn put(&mut self, id: LeaseId, bytes: Box<[u8]>, sum: &mut LiveSum) {
         sum.add_session(id, &bytes);
         if let Some((_, before)) = self.0.insert(id, (id, bytes)) {
             sum.subtract_session(id, &before);
@@ -178,20 +229,20 @@ impl Sessions {
 
     /// Whether a request may be carried out. One that was answered is not asked about here any more.
     pub(super) fn check(&self, session: LeaseId, number: u64, acknowledged: u64) -> Result<(), NativeError> {
-        let mut memory = self.get(session).ok_or(NativeError::UnknownSession)?;
+        let memory = self.get(session).ok_or(NativeError::UnknownSession)?;
         if number <= memory.acknowledged {
             return Err(NativeError::RequestForgotten { acknowledged: memory.acknowledged });
         }
-        memory.acknowledge(acknowledged.min(number - 1));
-        let is_full = memory.answers.len() >= NATIVE_UNACKNOWLEDGED_MAX;
+        let kept = memory.answers_after(memory.acknowledged_with(number, acknowledged)).count();
+        let is_full = kept >= NATIVE_UNACKNOWLEDGED_MAX;
         if is_full { Err(NativeError::TooManyUnacknowledged) } else { Ok(()) }
     }
 
     /// What a request was answered when it came first, or that it was another that had its number.
     fn first_answer(&self, request: RequestNumber) -> Option<Result<Outcome, NativeError>> {
-        let memory = self.get(request.session)?;
-        let (_, answer) = memory.answers.into_iter().find(|(number, _)| *number == request.number)?;
-        let mut input = Reader::new(answer);
+        let mut answers = self.get(request.session)?.answers_after(0);
+        let (_, answer) = answers.find(|(number, _)| *number == request.number)?;
+        let mut input = Reader::new(Bytes::copy_from_slice(answer));
         let outcome = Outcome::decode(&mut input).ok()?;
         let mut fingerprint = [0; 4];
         let is_kept = input.remaining() == fingerprint.len();
@@ -238,18 +289,21 @@ impl State {
         if !is_final(outcome) {
             return;
         }
-        let Some(mut memory) = self.sessions.get(request.session) else { return };
-        memory.acknowledge(request.acknowledged.min(request.number - 1));
+        let Some(memory) = self.sessions.get(request.session) else { return };
+        let acknowledged = memory.acknowledged_with(request.number, request.acknowledged);
+        debug_assert!(
+            memory.answers_after(acknowledged).count() < NATIVE_UNACKNOWLEDGED_MAX,
+            "room was asked for before"
+        );
         let mut answer = outcome.to_bytes();
         answer.extend_from_slice(&request.fingerprint.to_le_bytes());
-        memory.answers.push((request.number, answer.into()));
-        debug_assert!(memory.answers.len() <= NATIVE_UNACKNOWLEDGED_MAX, "room was asked for before");
-        self.sessions.put(request.session, &memory, &mut self.live_sum);
+        let bytes = memory.with_answer(acknowledged, request.number, &answer);
+        self.sessions.put(request.session, bytes, &mut self.live_sum);
     }
 
     /// The user a session belongs to; nobody's if there is none.
-    pub(crate) fn native_owner(&self, session: LeaseId) -> Option<String> {
-        self.sessions.get(session).map(|memory| memory.owner)
+    pub(crate) fn native_owner(&self, session: LeaseId) -> Option<&str> {
+        self.sessions.get(session).map(Memory::owner)
     }
 
     pub(super) fn open_native(&mut self, ttl_ms: u32, owner: String, effects: &mut Effects) -> Result<Answer, Refusal> {
@@ -258,7 +312,7 @@ impl State {
         let session = LeaseId(SESSION_TOP | (self.applied.0 << PLACE_BITS | place) as i64 & ((1 << 56) - 1));
         // Refused if a client of etcd chose this very id for a lease: the next try gets another.
         self.grant_lease(session, ttl_s(ttl_ms), effects)?;
-        self.sessions.put(session, &Memory { owner, ..Memory::default() }, &mut self.live_sum);
+        self.sessions.put(session, new_memory(&owner), &mut self.live_sum);
         Ok(Answer::Native(NativeAnswer::Opened { session, ttl_ms }))
     }
 
