@@ -58,7 +58,7 @@ pub(crate) use sessions::{RequestNumber, Sessions};
 impl State {
     pub(crate) fn change_native(&mut self, command: NativeCommand, effects: &mut Effects) -> Result<Answer, Refusal> {
         match command {
-            NativeCommand::Open { ttl_ms, owner } => self.open_native(ttl_ms, owner, effects),
+            NativeCommand::Open { ttl_ms, owner } => self.open_native(ttl_ms, &owner, effects),
             NativeCommand::Close { session } => self.close_native(session, effects),
             NativeCommand::Request(NativeRequest { session, number, acknowledged, op }) => {
                 self.sessions.check(session, number, acknowledged)?;

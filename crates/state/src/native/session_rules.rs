@@ -117,7 +117,7 @@ fn r5_the_memory_of_a_session_has_one_byte_form() {
     let (_, kept) = machine.state.sessions.iter().next().unwrap();
     assert_eq!(kept, expected);
     reload(machine);
-    assert_eq!(machine.state.native_owner(session), Some("ann"));
+    assert_eq!(machine.state.native_owner(session).as_deref(), Some("ann"));
 }
 
 /// The memory for retries is bounded, and never forgets an answer that the client may not have.

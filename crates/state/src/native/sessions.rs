@@ -302,17 +302,17 @@ impl State {
     }
 
     /// The user a session belongs to; nobody's if there is none.
-    pub(crate) fn native_owner(&self, session: LeaseId) -> Option<&str> {
-        self.sessions.get(session).map(Memory::owner)
+    pub(crate) fn native_owner(&self, session: LeaseId) -> Option<String> {
+        self.sessions.get(session).map(|memory| memory.owner().to_owned())
     }
 
-    pub(super) fn open_native(&mut self, ttl_ms: u32, owner: String, effects: &mut Effects) -> Result<Answer, Refusal> {
+    pub(super) fn open_native(&mut self, ttl_ms: u32, owner: &str, effects: &mut Effects) -> Result<Answer, Refusal> {
         check_ttl(ttl_ms)?;
         let place = effects.applied.len() as u64;
         let session = LeaseId(SESSION_TOP | (self.applied.0 << PLACE_BITS | place) as i64 & ((1 << 56) - 1));
         // Refused if a client of etcd chose this very id for a lease: the next try gets another.
         self.grant_lease(session, ttl_s(ttl_ms), effects)?;
-        self.sessions.put(session, new_memory(&owner), &mut self.live_sum);
+        self.sessions.put(session, new_memory(owner), &mut self.live_sum);
         Ok(Answer::Native(NativeAnswer::Opened { session, ttl_ms }))
     }
 
