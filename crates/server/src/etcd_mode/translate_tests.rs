@@ -33,6 +33,18 @@ fn without_flags_everything_is_where_etcd_has_it() {
     Config::check(settings).unwrap();
 }
 
+/// etcd forgets what it is told to, and nothing else: who reads old revisions there must find them here. Our own nodes
+/// may never be asked to forget, so they have a bound.
+#[test]
+fn history_has_no_bound_in_etcds_mode_and_one_of_its_own_otherwise() {
+    let bound = |settings| Config::check(settings).unwrap().service.history_bound;
+    for words in [[].as_slice(), &["--auto-compaction-retention=8"], &["--quota-backend-bytes=8589934592"]] {
+        assert_eq!(bound(settings(words)), None, "{words:?}");
+    }
+    let ours = bound(Settings::default()).unwrap();
+    assert_eq!(ours.revisions_max.get(), 1_000_000);
+}
+
 /// What every tutorial on a cluster of three starts.
 #[test]
 fn a_member_of_three_is_understood() {
