@@ -48,6 +48,19 @@ struct Observer {
     held: Option<Vec<Item>>,
 }
 
+impl Observer {
+    /// To be called when it goes, for whatever reason. What its sessions were granted while it was told what happened
+    /// before was held back with the rest, and is told nowhere else: it is given out all the same.
+    fn give_out_grants(&mut self, sessions: &Map<i64, Arc<Mailbox>>) {
+        let is_its = |session: i64| sessions.get(&session).is_some_and(|attached| Arc::ptr_eq(attached, &self.mailbox));
+        for item in self.held.take().into_iter().flatten() {
+            if item.granted.is_some_and(|(session, _)| is_its(session)) {
+                self.mailbox.push(item);
+            }
+        }
+    }
+}
+
 #[derive(Default)]
 struct Table {
     sessions: Map<i64, Arc<Mailbox>>,
@@ -296,10 +309,12 @@ impl Router {
         if Arc::ptr_eq(&auth, &table.auth) {
             return;
         }
-        for (kind, names) in &mut table.observers {
+        let Table { observers, sessions, .. } = table;
+        for (kind, names) in observers {
             for (name, observers) in names {
-                observers.retain(|observer| {
+                observers.retain_mut(|observer| {
                     let Err(refusal) = auth.check_again(&observer.caller, &Need::ReadName(name)) else { return true };
+                    observer.give_out_grants(sessions);
                     let kind = Kind::from_byte(*kind).unwrap_or(Kind::Lock);
                     match observer.mailbox.format {
                         Format::Stream => {
@@ -380,16 +395,10 @@ impl Router {
     }
 }
 
-/// Lets a mailbox observe no more. What its sessions were granted while it was told what happened before was held back
-/// with the rest, and is told nowhere else: it is given out all the same.
+/// Lets a mailbox observe no more.
 fn leave(observers: &mut Vec<Observer>, sessions: &Map<i64, Arc<Mailbox>>, mailbox: &Arc<Mailbox>) {
-    let is_its = |session: i64| sessions.get(&session).is_some_and(|attached| Arc::ptr_eq(attached, mailbox));
-    for observer in observers.extract_if(.., |observer| Arc::ptr_eq(&observer.mailbox, mailbox)) {
-        for item in observer.held.into_iter().flatten() {
-            if item.granted.is_some_and(|(session, _)| is_its(session)) {
-                mailbox.push(item);
-            }
-        }
+    for mut observer in observers.extract_if(.., |observer| Arc::ptr_eq(&observer.mailbox, mailbox)) {
+        observer.give_out_grants(sessions);
     }
 }
 

@@ -27,6 +27,7 @@ pub(crate) struct Double {
     proposed: Notify,
     notices: Arc<Notices>,
     opened: Mutex<i64>,
+    auth: Mutex<Arc<Auth>>,
     /// Places that every session has: name, place and token.
     held: Mutex<Vec<(Name, u64, u64)>>,
     /// The session that was asked about last, which has them.
@@ -80,6 +81,13 @@ impl Double {
         self.held.lock().unwrap().push((Name::new(name).unwrap(), place, token));
     }
 
+    /// Lets only users in from now on, of whom there are none.
+    pub(crate) fn shut_out_everybody(&self) {
+        let mut auth = Auth::default();
+        auth.enabled = true;
+        *self.auth.lock().unwrap() = Arc::new(auth);
+    }
+
     /// Lets the cluster have reached a revision.
     pub(crate) fn reach(&self, revision: u64) {
         self.reached.store(revision, Ordering::SeqCst);
@@ -122,7 +130,7 @@ fn stored(token: u64) -> Place {
 
 impl Coordinator for Double {
     fn auth(&self) -> Arc<Auth> {
-        Arc::default()
+        Arc::clone(&self.auth.lock().unwrap())
     }
 
     fn propose(

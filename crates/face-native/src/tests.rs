@@ -14,7 +14,8 @@ use tokio::net::TcpListener;
 use tokio::sync::{mpsc, oneshot};
 use tonic::Streaming;
 
-use crate::mailbox::Format;
+use crate::mailbox::{Format, Mailbox};
+use crate::router::Router;
 use crate::test_double::{Double, grant, outcome};
 use crate::{FaceConfig, NativeFace, serve};
 
@@ -146,8 +147,25 @@ async fn what_another_node_told_an_observer_is_not_told_again() {
     }
 }
 
-/// A candidate observes its election, and stops while it is still told what it missed of it. Its own grant must not go
-/// with the rest: nobody tells it again, and there would be no leader for as long as the candidate lives.
+async fn until_handed_out(router: &Router, revision: u64) {
+    let handed_out = async {
+        while router.routed() < revision {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(DEADLINE, handed_out).await.expect("handed out in time");
+}
+
+/// The revisions of what is in the mailbox.
+fn taken(mailbox: &Mailbox) -> Vec<u64> {
+    let mut items = VecDeque::new();
+    assert_eq!(mailbox.take(&mut items), None);
+    items.iter().map(|item| item.revision).collect()
+}
+
+/// A candidate observes its election, and goes while it is still told what it missed of it: it stops, it begins anew,
+/// it may not read the name any more. Its own grant must not go with the rest: nobody tells it again, and there would
+/// be no leader for as long as the candidate lives.
 #[tokio::test]
 async fn a_grant_is_told_although_the_observer_of_its_name_goes_before_it_caught_up() {
     let double = Arc::new(Double::default());
@@ -156,31 +174,28 @@ async fn a_grant_is_told_although_the_observer_of_its_name_goes_before_it_caught
     let (ours, name) = (LeaseId(7), Name::new("n").unwrap());
     let mailbox = router.mailbox(Format::Stream);
     router.attach(ours, &mailbox).await;
-    for (round, stops) in [(0, true), (1, false)] {
-        let observe = || router.observe(&*double, Caller::Internal, (Kind::Lock, &name), &mailbox, 1);
-        observe().await.unwrap();
-        let (theirs, own) = (10 + round * 10, 11 + round * 10);
+    let observe = || async {
+        router.observe(&*double, Caller::Anonymous, (Kind::Lock, &name), &mailbox, 1).await.unwrap();
+    };
+    let granted = |theirs, own| {
         double.happen(grant("n", 8, 2, theirs));
         double.happen(grant("n", ours.0, 3, own));
-        let handed_out = async {
-            while router.routed() < own {
-                tokio::task::yield_now().await;
-            }
-        };
-        tokio::time::timeout(DEADLINE, handed_out).await.expect("handed out in time");
-        let taken = || {
-            let mut items = VecDeque::new();
-            assert_eq!(mailbox.take(&mut items), None);
-            items.iter().map(|item| item.revision).collect::<Vec<u64>>()
-        };
-        assert!(taken().is_empty(), "held back until it caught up");
-        if stops {
-            router.stop_observing(Kind::Lock, "n", &mailbox);
-        } else {
-            observe().await.unwrap();
-        }
-        assert_eq!(taken(), [own], "its own, and nothing that it did not catch up with");
-    }
+        until_handed_out(router, own)
+    };
+    observe().await;
+    granted(10, 11).await;
+    assert!(taken(&mailbox).is_empty(), "held back until it caught up");
+    router.stop_observing(Kind::Lock, "n", &mailbox);
+    assert_eq!(taken(&mailbox), [11], "its own, and nothing that it did not catch up with");
+    observe().await;
+    granted(20, 21).await;
+    observe().await;
+    assert_eq!(taken(&mailbox), [21]);
+    granted(30, 31).await;
+    double.shut_out_everybody();
+    granted(40, 41).await;
+    let why_no_more = 0;
+    assert_eq!(taken(&mailbox), [31, why_no_more, 41]);
 }
 
 /// Grants are for their session alone: others must learn nothing of it, however much happens.
