@@ -91,22 +91,52 @@ mod tests {
     use super::*;
     use tidelock_native_api::v1;
 
-    /// A name or data that only the server refuses may be too large for it to read, and ends the stream.
+    fn is_refused(op: &Op) -> bool {
+        check(op).is_err_and(|error| error.code() == Some(Code::Mistaken))
+    }
+
+    /// A name that only the server refuses may be too large for it to read, and ends the stream.
     #[test]
-    fn names_and_data_that_are_too_long_are_refused_wherever_they_stand() {
-        let (fits, long) = ("x".repeat(512), "x".repeat(513));
-        let fenced = |fence: &str| Some(v1::Fencing { fence: fence.into(), token: 1 });
-        let publish = |name: &str, data: usize, fence: &str| {
-            Op::Publish(v1::Publish { name: name.into(), data: vec![0; data].into(), fencing: fenced(fence) })
-        };
-        assert_eq!(check(&publish(&fits, 4096, &fits)), Ok(()));
-        for wrong in [publish(&long, 0, "f"), publish("n", 4097, "f"), publish("n", 0, &long), publish("", 0, "f")] {
-            assert_eq!(check(&wrong).unwrap_err().code(), Some(Code::Mistaken));
+    fn names_that_are_too_long_are_refused_wherever_they_stand() {
+        let fencing = |fence: &str| Some(v1::Fencing { fence: fence.into(), token: 1 });
+        let name = || "n".to_owned();
+        let guard = |name: &str| v1::TokenGuard { name: name.into(), ..Default::default() };
+        let cases: [&dyn Fn(&str) -> Op; 7] = [
+            &|text| Op::Pledge(v1::Pledge { name: text.into() }),
+            &|text| Op::Admit(v1::Admit { fence: text.into(), token: 1 }),
+            &|text| Op::Add(v1::Add { name: name(), delta: 1, fencing: fencing(text) }),
+            &|text| {
+                Op::CompareAndSet(v1::CompareAndSet { name: name(), expected: 0, value: 1, fencing: fencing(text) })
+            },
+            &|text| Op::Publish(v1::Publish { name: name(), data: Default::default(), fencing: fencing(text) }),
+            &|text| Op::Write(v1::Write { guards: vec![guard("n"), guard(text)], ..Default::default() }),
+            &|text| Op::Register(v1::Register { name: name(), parent: text.into(), ..Default::default() }),
+        ];
+        for (number, op) in cases.into_iter().enumerate() {
+            assert_eq!(check(&op(&"x".repeat(512))), Ok(()), "case {number}");
+            assert!(is_refused(&op(&"x".repeat(513))), "case {number}");
+            assert!(is_refused(&op("a\0b")), "case {number}");
+            // A phaser need not have a parent.
+            assert_eq!(is_refused(&op("")), !matches!(op(""), Op::Register(_)), "case {number}");
         }
-        assert!(check(&Op::Pledge(v1::Pledge { name: "a\0b".into() })).is_err());
-        let register =
-            |parent: &str| Op::Register(v1::Register { name: "p".into(), parent: parent.into(), ..Default::default() });
-        assert_eq!(check(&register("")), Ok(()));
-        assert!(check(&register(&long)).is_err());
+    }
+
+    /// The same for what goes with a name, and for all of it together.
+    #[test]
+    fn data_and_requests_that_are_too_large_are_refused() {
+        let name = || "n".to_owned();
+        let cases: [&dyn Fn(Vec<u8>) -> Op; 4] = [
+            &|data| Op::Acquire(v1::Acquire { name: name(), data: data.into(), ..Default::default() }),
+            &|data| Op::Campaign(v1::Campaign { name: name(), data: data.into(), ..Default::default() }),
+            &|data| Op::Proclaim(v1::Proclaim { name: name(), token: 1, data: data.into() }),
+            &|data| Op::Publish(v1::Publish { name: name(), data: data.into(), fencing: None }),
+        ];
+        for (number, op) in cases.into_iter().enumerate() {
+            assert_eq!(check(&op(vec![0; 4096])), Ok(()), "case {number}");
+            assert!(is_refused(&op(vec![0; 4097])), "case {number}");
+        }
+        let write = |bytes: usize| Op::Write(v1::Write { deletes: vec![vec![0; bytes].into()], ..Default::default() });
+        assert_eq!(check(&write(60_000)), Ok(()));
+        assert!(is_refused(&write(REQUEST_BYTES_MAX)));
     }
 }
