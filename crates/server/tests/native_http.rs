@@ -115,6 +115,9 @@ fn a_lock_is_taken_waited_for_and_handed_over_with_json() {
     assert_eq!(found["count"], "1");
 }
 
+/// Most of what a session has that is told at once.
+const LISTED_MAX: u64 = 1000;
+
 /// EL3: a leader names who follows it, and that one waits in a call of plain HTTP. It has another place then than the one
 /// it asked for, and must be told of the grant all the same, not that its place is lost; others wait on.
 #[test]
@@ -127,6 +130,12 @@ fn a_successor_that_waits_in_one_call_is_told_of_its_place() {
     };
     let number = |place: &Value, field: &str| place[field].as_str().unwrap_or("0").parse::<u64>().unwrap();
     let (first, named, third) = (open(port), open(port), open(port));
+    // It leads as many others as one answer lists, and all of them come before this one.
+    for number in 1..=LISTED_MAX {
+        let name = number.to_string();
+        let stands = json!({ "session": named, "number": number, "acknowledged": number - 1, "name": name });
+        done(port, "/v1/election/campaign", &stands);
+    }
     let leads = campaign(&first, "");
     let wait_for_candidates = |count: &str| {
         support::wait_for("the candidates", || {
@@ -139,7 +148,7 @@ fn a_successor_that_waits_in_one_call_is_told_of_its_place() {
     let waiting = std::thread::spawn({
         let named = named.clone();
         move || {
-            let body = json!({ "session": named, "number": 1, "name": "e" });
+            let body = json!({ "session": named, "number": LISTED_MAX + 1, "name": "e" });
             done(port, "/v1/election/campaign?wait_ms=20000", &body)["answer"]["place"].clone()
         }
     });
@@ -152,7 +161,7 @@ fn a_successor_that_waits_in_one_call_is_told_of_its_place() {
     let found = done(port, "/v1/election/leader", &json!({ "name": "e" }))["members"][0].clone();
     assert_eq!((&found["session"], &found["place"]), (&json!(named), &followed["place"]), "{found}");
     // What it was told is what it gives back by.
-    let give_up = json!({ "session": named, "number": 3, "name": "e", "place": followed["place"] });
+    let give_up = json!({ "session": named, "number": LISTED_MAX + 3, "name": "e", "place": followed["place"] });
     done(port, "/v1/election/give-up", &give_up);
     let found = done(port, "/v1/election/leader", &json!({ "name": "e" }))["members"][0].clone();
     assert_eq!(found["session"], json!(third));
