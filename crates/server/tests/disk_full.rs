@@ -140,10 +140,6 @@ async fn h18_deleting_and_compacting_makes_room_on_a_disk_the_store_itself_fille
     let written = fill(&url, "f/").await;
     let revision = delete(&url, "f/", 1..written).await;
     compact(&url, revision).await;
-    for _ in 0..3 {
-        std::thread::sleep(std::time::Duration::from_secs(2));
-        eprintln!("{}", cluster.nodes[0].status().unwrap());
-    }
     until_writable(&url).await;
     check_there(&url, "f/", 0..1).await;
     cluster.nodes[0].kill();

@@ -174,7 +174,7 @@ fn a_node_alone_that_was_paused_for_three_timeouts_ends_no_session() {
         client.create(&format!("/lock-{number}"), b"", EPHEMERAL).unwrap();
     }
     zoo.node(0).pause();
-    // The pause itself.
+    // The pause itself: its length is what this is about.
     std::thread::sleep(Duration::from_millis(3 * TIMEOUT_MS));
     zoo.node(0).resume();
     // Whoever thinks that its connection is lost comes back within its timeout, as clients do.
