@@ -163,9 +163,9 @@ fn taken(mailbox: &Mailbox) -> Vec<u64> {
     items.iter().map(|item| item.revision).collect()
 }
 
-/// A candidate observes its election, and goes while it is still told what it missed of it: it stops, it begins anew, it
-/// may not read the name any more. Its own grant must not go with the rest: nobody tells it again, and there would be no
-/// leader for as long as the candidate lives.
+/// A candidate observes its election, and goes while it is still told what it missed of it: it stops, it begins anew,
+/// it may not read the name any more. Its own grant must not go with the rest: nobody tells it again, and there would
+/// be no leader for as long as the candidate lives.
 #[tokio::test]
 async fn a_grant_is_told_although_the_observer_of_its_name_goes_before_it_caught_up() {
     let double = Arc::new(Double::default());

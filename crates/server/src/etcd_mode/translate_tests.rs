@@ -33,8 +33,8 @@ fn without_flags_everything_is_where_etcd_has_it() {
     Config::check(settings).unwrap();
 }
 
-/// etcd forgets what it is told to, and nothing else: who reads old revisions there must find them here. Of our own nodes
-/// nobody may ever ask them to forget, so they have a bound.
+/// etcd forgets what it is told to, and nothing else: who reads old revisions there must find them here. Our own nodes
+/// may never be asked to forget, so they have a bound.
 #[test]
 fn history_has_no_bound_in_etcds_mode_and_one_of_its_own_otherwise() {
     let bound = |settings| Config::check(settings).unwrap().service.history_bound;
