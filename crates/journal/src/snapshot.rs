@@ -114,7 +114,8 @@ impl Squeezer {
         self.compressor.compress_to_buffer(chunk, &mut self.stored)?;
         self.hurried = match hurry {
             true => self.hurried - 1,
-            false if self.stored.len() > chunk.len() / 10 * 9 => HURRIED_CHUNKS,
+            // Names and numbers alone make a chunk of random values a tenth smaller: not worth it.
+            false if self.stored.len() > chunk.len() / 4 * 3 => HURRIED_CHUNKS,
             false => 0,
         };
         Ok(&self.stored)

@@ -62,6 +62,9 @@ fn word<const AT: usize, const LEN: usize>(bytes: &[u8; LEN]) -> u64 {
 pub struct Key(Repr);
 
 impl Key {
+    /// Stored bytes of a key up to which all of them lie in its handle.
+    pub const INLINE_BYTES: usize = INLINE_MAX;
+
     /// The key `name` in `space`.
     #[must_use]
     pub fn new(space: Space, name: &[u8]) -> Key {

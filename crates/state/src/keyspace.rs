@@ -56,7 +56,7 @@ impl Order for ByKey {
         pivot.cmp(probe)
     }
 
-    const BY_BYTES: bool = true;
+    const SHORT_BYTES: usize = Key::INLINE_BYTES;
     fn probe_bytes<'a>(probe: Self::Probe<'a>) -> &'a [u8] {
         probe.as_stored()
     }

@@ -60,10 +60,10 @@ pub(crate) trait Order {
     /// How the pivot's place relates to `probe`.
     fn compare_pivot(pivot: &Self::Pivot, probe: Self::Probe<'_>) -> Ordering;
 
-    /// Whether items are sorted by bytes before anything else. They are searched by a few telling ones then.
-    const BY_BYTES: bool = false;
+    /// Up to so many of the bytes that sort an item lie in the item itself.
+    const SHORT_BYTES: usize = usize::MAX;
 
-    /// The bytes of a place, if it is sorted by them first.
+    /// The bytes of a place, if that is what sorts.
     fn probe_bytes<'a>(_probe: Self::Probe<'a>) -> &'a [u8] {
         &[]
     }

@@ -21,9 +21,12 @@ pub(crate) struct Versions {
 impl Versions {
     /// How many are before a position.
     fn before(&self, position: Position) -> usize {
-        // Mostly the newest is looked for.
+        // Mostly all are, or none: nothing else is to be fetched from memory then.
         if self.records.back().is_none_or(|last| last.position() < position) {
             return self.records.len();
+        }
+        if self.records.front().is_some_and(|first| first.position() >= position) {
+            return 0;
         }
         self.records.partition_point(|record| record.position() < position)
     }
@@ -59,7 +62,7 @@ impl Order for ByKeyOfVersions {
         pivot.cmp(probe)
     }
 
-    const BY_BYTES: bool = true;
+    const SHORT_BYTES: usize = Key::INLINE_BYTES;
     fn probe_bytes<'a>(probe: Self::Probe<'a>) -> &'a [u8] {
         probe.as_stored()
     }

@@ -1,17 +1,17 @@
 //! The elements of one node in order, and where a place is among them.
 //!
-//! Elements that are sorted by bytes are searched by their *heads*: the bytes of each that follow what all of them
-//! begin with, four of an item and eight of a pivot. Neighbours in a large tree begin alike, often for longer than a key keeps in its handle, so that
-//! comparing the elements themselves would fetch the bytes of every one from a place of its own in memory; the heads of
-//! a full leaf are four cache lines, one after the other. Only elements whose heads are equal are compared.
+//! Elements with long keys are searched by their *heads*: the bytes of each that follow what all of them begin with,
+//! four of an item and eight of a pivot. Neighbours in a large tree begin alike, often for longer than a key keeps in
+//! its handle, so that comparing the elements themselves would fetch the bytes of every one from a place of its own in
+//! memory; the heads of a full leaf are four cache lines, one after the other. Only elements whose heads are equal are
+//! compared. Short keys lie in the elements, which are as quick to search: a run that has no other has no heads.
 //!
 //! ```text
 //! elements  /jobs/1017  /jobs/1018  /jobs/1101  /jobs/12      shared = 7: all begin with "/jobs/1"
 //! heads     "017"       "018"       "101"       "2"           as numbers, filled up with zeros
 //! ```
 //!
-//! Invariant: all elements begin with the same `shared` bytes; it may be more that they share. Without bytes to sort by
-//! there are no heads.
+//! Invariant: with heads, all elements begin with the same `shared` bytes; it may be more that they share.
 
 use std::cmp::Ordering;
 use std::marker::PhantomData;
@@ -73,8 +73,13 @@ impl<O: Order> Kind for Pivots<O> {
 pub(super) struct Run<K: Kind> {
     elements: Vec<K::Element>,
     heads: Vec<K::Head>,
+    has_heads: bool,
     /// How many first bytes all elements have in common, at least.
     shared: u16,
+}
+
+fn is_long<K: Kind>(element: &K::Element) -> bool {
+    K::bytes(element).len() > K::Order::SHORT_BYTES
 }
 
 impl<K: Kind> Deref for Run<K> {
@@ -92,9 +97,9 @@ impl<K: Kind> Run<K> {
 
     /// A run of elements that are in order.
     pub(super) fn of(elements: Vec<K::Element>) -> Run<K> {
-        let mut run = Run { elements, heads: Vec::new(), shared: 0 };
-        if K::Order::BY_BYTES && !run.elements.is_empty() {
-            run.share(run.shared_by_all());
+        let mut run = Run { elements, heads: Vec::new(), has_heads: false, shared: 0 };
+        if run.elements.iter().any(is_long::<K>) {
+            run.make_heads();
         }
         run
     }
@@ -131,10 +136,9 @@ impl<K: Kind> Run<K> {
     #[inline]
     fn by_heads(&self, probe: <K::Order as Order>::Probe<'_>, is_before: impl Fn(Ordering) -> bool) -> (usize, usize) {
         let (mut before, mut until) = (0, self.elements.len());
-        if K::Order::BY_BYTES {
+        if self.has_heads {
             let head = K::head(K::Order::probe_bytes(probe), self.shared());
-            // Without checks for an overflow, which keep the compiler from counting several at a time.
-            before = self.heads.iter().fold(0u32, |sum, one| sum.wrapping_add(u32::from(*one < head))) as usize;
+            before = count_first(&self.heads, |one| *one < head);
             until = before + self.heads[before..].iter().take_while(|one| **one == head).count();
         }
         let alike = &self.elements[before..until];
@@ -144,7 +148,7 @@ impl<K: Kind> Run<K> {
     /// Where `probe` is if it does not begin like the elements: before or behind all of them.
     #[inline]
     fn beyond_all(&self, probe: <K::Order as Order>::Probe<'_>, near: usize) -> Option<usize> {
-        if !K::Order::BY_BYTES {
+        if !self.has_heads {
             return None;
         }
         let probe = K::Order::probe_bytes(probe);
@@ -155,7 +159,10 @@ impl<K: Kind> Run<K> {
     }
 
     pub(super) fn insert(&mut self, at: usize, element: K::Element) {
-        if K::Order::BY_BYTES {
+        if !self.has_heads && is_long::<K>(&element) {
+            self.make_heads();
+        }
+        if self.has_heads {
             self.share_with(&element, at);
             let head = K::head(K::bytes(&element), self.shared());
             place(&mut self.heads, at, head);
@@ -164,7 +171,7 @@ impl<K: Kind> Run<K> {
     }
 
     pub(super) fn remove(&mut self, at: usize) -> K::Element {
-        if K::Order::BY_BYTES {
+        if self.has_heads {
             take(&mut self.heads, at);
         }
         take(&mut self.elements, at)
@@ -183,7 +190,7 @@ impl<K: Kind> Run<K> {
     /// Everything from `at` on, which must not be all.
     pub(super) fn split_off(&mut self, at: usize) -> Run<K> {
         let right = Run::of(split_off(&mut self.elements, at));
-        if K::Order::BY_BYTES {
+        if self.has_heads {
             split_off(&mut self.heads, at);
             let shared = self.shared_by_all();
             if shared > self.shared() {
@@ -194,7 +201,10 @@ impl<K: Kind> Run<K> {
     }
 
     pub(super) fn append(&mut self, right: Run<K>) {
-        let Some(last) = right.elements.last().filter(|_| K::Order::BY_BYTES) else {
+        if right.has_heads && !self.has_heads {
+            self.make_heads();
+        }
+        let Some(last) = right.elements.last().filter(|_| self.has_heads) else {
             return append(&mut self.elements, right.elements);
         };
         self.share_with(last, self.elements.len());
@@ -227,6 +237,11 @@ impl<K: Kind> Run<K> {
         }
     }
 
+    fn make_heads(&mut self) {
+        self.has_heads = true;
+        self.share(self.shared_by_all());
+    }
+
     fn share(&mut self, shared: usize) {
         // No more than a u16 holds: `common` was told.
         self.shared = shared as u16;
@@ -242,7 +257,8 @@ impl<K: Kind> Run<K> {
             self.elements.capacity()
                 <= self.elements.len() + super::merged_max(<K::Order as Order>::LEAF_MAX.max(super::NODE_MAX))
         );
-        assert_eq!(self.heads.len(), if K::Order::BY_BYTES { self.elements.len() } else { 0 });
+        assert_eq!(self.heads.len(), if self.has_heads { self.elements.len() } else { 0 });
+        assert!(self.has_heads || !self.elements.iter().any(is_long::<K>));
         for (element, head) in self.elements.iter().zip(&self.heads) {
             assert!(*head == K::head(K::bytes(element), self.shared()));
             assert!(common(K::bytes(element), K::bytes(&self.elements[0]), self.shared()) == self.shared());

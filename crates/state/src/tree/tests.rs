@@ -23,7 +23,7 @@ impl Order for ByDigits {
         pivot[..].cmp(probe)
     }
 
-    const BY_BYTES: bool = true;
+    const SHORT_BYTES: usize = 10;
     fn probe_bytes<'a>(probe: Self::Probe<'a>) -> &'a [u8] {
         probe
     }
