@@ -85,9 +85,17 @@ impl Past {
 
     /// Adds versions of `key` that are newer than all that are held of it.
     pub(super) fn push<const COUNT: usize>(&mut self, key: &Key, newest: [Record; COUNT]) {
-        match self.keys.get_mut(key) {
-            Some(versions) => versions.records.extend(newest),
-            None => drop(self.keys.insert(key, Versions { key: key.clone(), records: newest.into() })),
+        // The first of a key that was changed before follows others; that of a new one seldom does.
+        let follows = newest.first().is_some_and(|first| first.meta().version != 1);
+        if follows && let Some(versions) = self.keys.get_mut(key) {
+            return versions.records.extend(newest);
+        }
+        let before = self.keys.insert(key, Versions { key: key.clone(), records: newest.into() });
+        if let Some(before) = before
+            && let Some(versions) = self.keys.get_mut(key)
+        {
+            let newest = std::mem::replace(&mut versions.records, before.records);
+            versions.records.extend(newest);
         }
     }
 

@@ -15,7 +15,7 @@
 
 use std::cmp::Ordering;
 use std::marker::PhantomData;
-use std::ops::Deref;
+use std::ops::{Deref, Range};
 
 use super::{Order, append, place, split_off, take};
 
@@ -119,30 +119,40 @@ impl<K: Kind> Run<K> {
     /// Where `probe` is, or where it would be.
     #[inline]
     pub(super) fn find(&self, probe: <K::Order as Order>::Probe<'_>) -> Result<usize, usize> {
-        let (at, near) = self.by_heads(probe, Ordering::is_lt);
-        if self.elements.get(at).is_some_and(|element| K::compare(element, probe).is_eq()) {
+        let alike = self.alike(probe);
+        let at = alike.start + self.count_alike(&alike, probe, Ordering::is_lt);
+        if alike.contains(&at) && K::compare(&self.elements[at], probe).is_eq() {
             return Ok(at);
         }
-        Err(self.beyond_all(probe, near).unwrap_or(at))
+        Err(self.beyond_all(probe, alike.start).unwrap_or(at))
     }
 
     #[inline]
     fn count(&self, probe: <K::Order as Order>::Probe<'_>, is_before: impl Fn(Ordering) -> bool) -> usize {
-        let (at, near) = self.by_heads(probe, is_before);
-        self.beyond_all(probe, near).unwrap_or(at)
+        let alike = self.alike(probe);
+        let at = alike.start + self.count_alike(&alike, probe, is_before);
+        self.beyond_all(probe, alike.start).unwrap_or(at)
     }
 
-    /// How many elements are before `probe`, if that begins like them, and an element that was looked at for it.
+    /// Which elements have the head of `probe`: it is among them or next to them, if it begins like all.
     #[inline]
-    fn by_heads(&self, probe: <K::Order as Order>::Probe<'_>, is_before: impl Fn(Ordering) -> bool) -> (usize, usize) {
-        let (mut before, mut until) = (0, self.elements.len());
-        if self.has_heads {
-            let head = K::head(K::Order::probe_bytes(probe), self.shared());
-            before = count_first(&self.heads, |one| *one < head);
-            until = before + self.heads[before..].iter().take_while(|one| **one == head).count();
+    fn alike(&self, probe: <K::Order as Order>::Probe<'_>) -> Range<usize> {
+        if !self.has_heads {
+            return 0..self.elements.len();
         }
-        let alike = &self.elements[before..until];
-        (before + count_first(alike, |element| is_before(K::compare(element, probe))), before)
+        let head = K::head(K::Order::probe_bytes(probe), self.shared());
+        let before = count_first(&self.heads, |one| *one < head);
+        before..before + self.heads[before..].iter().take_while(|one| **one == head).count()
+    }
+
+    #[inline]
+    fn count_alike(
+        &self,
+        alike: &Range<usize>,
+        probe: <K::Order as Order>::Probe<'_>,
+        is_before: impl Fn(Ordering) -> bool,
+    ) -> usize {
+        count_first(&self.elements[alike.clone()], |element| is_before(K::compare(element, probe)))
     }
 
     /// Where `probe` is if it does not begin like the elements: before or behind all of them.
