@@ -16,7 +16,7 @@ mod waiting;
 
 use std::collections::HashMap;
 use std::hash::BuildHasher;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use foldhash::fast::RandomState;
@@ -38,8 +38,27 @@ const WATCHER: WatcherId = WatcherId(1);
 
 type Map<K, V> = HashMap<K, V, RandomState>;
 
+/// One wish to observe a name, from before it is granted until after it is over. It is known by its address: a mailbox
+/// may stop observing a name and begin again while the first wish is still seen to.
+#[derive(Debug, Default)]
+pub(crate) struct Observation {
+    is_over: AtomicBool,
+}
+
+impl Observation {
+    /// Nobody is to be told any more. Changes while the table is held.
+    pub(crate) fn is_over(&self) -> bool {
+        self.is_over.load(Ordering::Acquire)
+    }
+
+    fn end(&self) {
+        self.is_over.store(true, Ordering::Release);
+    }
+}
+
 /// Somebody who observes a name.
 struct Observer {
+    observation: Arc<Observation>,
     mailbox: Arc<Mailbox>,
     caller: Caller,
     /// Up to here it was told by another node, which may be ahead of this one.
@@ -168,46 +187,50 @@ impl Router {
     }
 
     /// Has `mailbox` told what happens to a name: after which revision. If it names one that it was told of, it is to be
-    /// told first what happened after that, and all of this is held back until [`Router::caught_up`].
+    /// told first what happened after that, and all of this is held back until [`Router::caught_up`]. Nothing is done if
+    /// it was stopped before it began.
     pub(crate) async fn observe(
         &self,
         coordinator: &dyn Coordinator,
         caller: Caller,
         (kind, name): (Kind, &Name),
-        mailbox: &Arc<Mailbox>,
+        (mailbox, observation): (&Arc<Mailbox>, &Arc<Observation>),
         told_revision: u64,
     ) -> Result<u64, Problem> {
         let mut table = self.table_once_open().await;
         // Asked with the table held: a change of users and roles is looked at either here or there.
         coordinator.auth().check(&caller, &Need::ReadName(name.as_str()))?;
-        let Table { observers, sessions, .. } = &mut *table;
-        let observers = observers.entry(kind as u8).or_default().entry(name.as_str().into()).or_default();
-        leave(observers, sessions, mailbox);
-        let held = (told_revision > 0).then(Vec::new);
-        observers.push(Observer { mailbox: Arc::clone(mailbox), caller, told_revision, held });
+        if !observation.is_over() {
+            let observers = table.observers.entry(kind as u8).or_default().entry(name.as_str().into()).or_default();
+            let (observation, mailbox) = (Arc::clone(observation), Arc::clone(mailbox));
+            let held = (told_revision > 0).then(Vec::new);
+            observers.push(Observer { observation, mailbox, caller, told_revision, held });
+        }
         Ok(self.routed())
     }
 
     /// Gives out what was held back.
-    pub(crate) fn caught_up(&self, kind: Kind, name: &str, mailbox: &Arc<Mailbox>) {
+    pub(crate) fn caught_up(&self, kind: Kind, name: &str, observation: &Arc<Observation>) {
         let mut table = self.lock();
         let Some(observers) = table.observers.get_mut(&(kind as u8)).and_then(|names| names.get_mut(name)) else {
             return;
         };
-        for observer in observers.iter_mut().filter(|observer| Arc::ptr_eq(&observer.mailbox, mailbox)) {
+        for observer in observers.iter_mut().filter(|observer| Arc::ptr_eq(&observer.observation, observation)) {
             for item in observer.held.take().unwrap_or_default() {
-                mailbox.push(item);
+                observer.mailbox.push(item);
             }
         }
     }
 
-    /// Tells `mailbox` of a name no more.
-    pub(crate) fn stop_observing(&self, kind: Kind, name: &str, mailbox: &Arc<Mailbox>) {
+    /// Tells of a name no more, or does not begin to.
+    pub(crate) fn stop_observing(&self, kind: Kind, name: &str, observation: &Arc<Observation>) {
         let mut table = self.lock();
+        observation.end();
         let Table { observers, sessions, .. } = &mut *table;
         let Some(names) = observers.get_mut(&(kind as u8)) else { return };
         if let Some(observers) = names.get_mut(name) {
-            leave(observers, sessions, mailbox);
+            let is_it = |observer: &mut Observer| Arc::ptr_eq(&observer.observation, observation);
+            observers.extract_if(.., is_it).for_each(|mut observer| observer.give_out_grants(sessions));
             if observers.is_empty() {
                 names.remove(name);
             }
@@ -314,6 +337,7 @@ impl Router {
             for (name, observers) in names {
                 observers.retain_mut(|observer| {
                     let Err(refusal) = auth.check_again(&observer.caller, &Need::ReadName(name)) else { return true };
+                    observer.observation.end();
                     observer.give_out_grants(sessions);
                     let kind = Kind::from_byte(*kind).unwrap_or(Kind::Lock);
                     match observer.mailbox.format {
@@ -389,16 +413,17 @@ impl Router {
         }
     }
 
+    /// How many sessions and observers there are.
+    #[cfg(test)]
+    pub(crate) fn registered(&self) -> (usize, usize) {
+        let table = self.lock();
+        let names = table.observers.values().flat_map(Map::values);
+        (table.sessions.len(), names.map(Vec::len).sum())
+    }
+
     /// Notices made of something else than an event.
     pub(crate) fn encoder(&self) -> &Encoder {
         &self.encoder
-    }
-}
-
-/// Lets a mailbox observe no more.
-fn leave(observers: &mut Vec<Observer>, sessions: &Map<i64, Arc<Mailbox>>, mailbox: &Arc<Mailbox>) {
-    for mut observer in observers.extract_if(.., |observer| Arc::ptr_eq(&observer.mailbox, mailbox)) {
-        observer.give_out_grants(sessions);
     }
 }
 

@@ -175,27 +175,36 @@ async fn a_grant_is_told_although_the_observer_of_its_name_goes_before_it_caught
     let mailbox = router.mailbox(Format::Stream);
     router.attach(ours, &mailbox).await;
     let observe = || async {
-        router.observe(&*double, Caller::Anonymous, (Kind::Lock, &name), &mailbox, 1).await.unwrap();
+        let observation = Arc::default();
+        let whom = (&mailbox, &observation);
+        router.observe(&*double, Caller::Anonymous, (Kind::Lock, &name), whom, 1).await.unwrap();
+        observation
     };
     let granted = |theirs, own| {
         double.happen(grant("n", 8, 2, theirs));
         double.happen(grant("n", ours.0, 3, own));
         until_handed_out(router, own)
     };
-    observe().await;
+    let first = observe().await;
     granted(10, 11).await;
     assert!(taken(&mailbox).is_empty(), "held back until it caught up");
-    router.stop_observing(Kind::Lock, "n", &mailbox);
+    router.stop_observing(Kind::Lock, "n", &first);
     assert_eq!(taken(&mailbox), [11], "its own, and nothing that it did not catch up with");
-    observe().await;
+    let second = observe().await;
     granted(20, 21).await;
-    observe().await;
+    // What is left of the first is not about the second.
+    router.caught_up(Kind::Lock, "n", &first);
+    router.stop_observing(Kind::Lock, "n", &first);
+    assert!(taken(&mailbox).is_empty());
+    router.stop_observing(Kind::Lock, "n", &second);
     assert_eq!(taken(&mailbox), [21]);
+    let third = observe().await;
     granted(30, 31).await;
     double.shut_out_everybody();
     granted(40, 41).await;
     let why_no_more = 0;
     assert_eq!(taken(&mailbox), [31, why_no_more, 41]);
+    assert!(third.is_over());
 }
 
 /// Grants are for their session alone: others must learn nothing of it, however much happens.

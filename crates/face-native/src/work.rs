@@ -16,7 +16,7 @@ use crate::mailbox::{Mailbox, PlaceOf};
 use crate::problem::Problem;
 use crate::questions;
 use crate::renewals::Renewal;
-use crate::router::{Encoded, missed_grant};
+use crate::router::{Encoded, Observation, missed_grant};
 use crate::services::Services;
 use crate::translate;
 
@@ -27,7 +27,7 @@ pub(crate) enum Work {
     Close { caller: Caller, session: LeaseId },
     Attach { caller: Caller, session: LeaseId, told_revision: u64 },
     KeepAlive { session: LeaseId, sent: u64 },
-    Observe { caller: Caller, kind: Kind, name: Name, told_revision: u64 },
+    Observe { caller: Caller, kind: Kind, name: Name, told_revision: u64, observation: Arc<Observation> },
 }
 
 /// What it came to.
@@ -37,7 +37,7 @@ pub(crate) enum Done {
     Closed { session: LeaseId, result: Result<v1::CloseReply, Problem> },
     Attached { session: LeaseId, result: Result<Attached, Problem> },
     KeptAlive { session: LeaseId, sent: u64, result: Result<Renewal, Problem> },
-    Observing { kind: Kind, name: Name, result: Result<u64, Problem> },
+    Observing { kind: Kind, name: Name, observation: Arc<Observation>, result: Result<u64, Problem> },
 }
 
 /// A session is attached.
@@ -68,9 +68,10 @@ pub(crate) async fn carry_out(services: Arc<Services>, mailbox: Arc<Mailbox>, wo
         Work::KeepAlive { session, sent } => {
             Done::KeptAlive { session, sent, result: services.renewals.renew(session).await }
         }
-        Work::Observe { caller, kind, name, told_revision } => {
-            let result = services.observe(caller, (kind, &name), told_revision, &mailbox).await;
-            Done::Observing { kind, name, result }
+        Work::Observe { caller, kind, name, told_revision, observation } => {
+            let whom = (&mailbox, &observation);
+            let result = services.observe(caller, (kind, &name), told_revision, whom).await;
+            Done::Observing { kind, name, observation, result }
         }
     }
 }
@@ -169,14 +170,14 @@ impl Services {
         caller: Caller,
         (kind, name): (Kind, &Name),
         told_revision: u64,
-        mailbox: &Arc<Mailbox>,
+        whom: (&Arc<Mailbox>, &Arc<Observation>),
     ) -> Result<u64, Problem> {
         self.check_told(told_revision).await?;
-        let after = self.router.observe(&*self.coordinator, caller, (kind, name), mailbox, told_revision).await?;
+        let after = self.router.observe(&*self.coordinator, caller, (kind, name), whom, told_revision).await?;
         if told_revision == 0 {
             return Ok(after);
         }
-        self.catch_up((kind, name), told_revision, after, mailbox).await.map(|()| told_revision)
+        self.catch_up((kind, name), told_revision, after, whom).await.map(|()| told_revision)
     }
 
     /// Refuses a revision that no node can have told of. One that is ahead of this node is asked about.
@@ -199,23 +200,23 @@ impl Services {
         (kind, name): (Kind, &Name),
         told_revision: u64,
         after: u64,
-        mailbox: &Arc<Mailbox>,
+        whom: (&Arc<Mailbox>, &Arc<Observation>),
     ) -> Result<(), Problem> {
-        let replayed = self.replay((kind, name), told_revision, after, mailbox).await;
+        let replayed = self.replay((kind, name), told_revision, after, whom).await;
         match replayed {
-            Ok(()) => self.router.caught_up(kind, name.as_str(), mailbox),
-            Err(_) => self.router.stop_observing(kind, name.as_str(), mailbox),
+            Ok(()) => self.router.caught_up(kind, name.as_str(), whom.1),
+            Err(_) => self.router.stop_observing(kind, name.as_str(), whom.1),
         }
         replayed
     }
 
-    /// Tells what happened to a name after one revision and up to another.
+    /// Tells what happened to a name after one revision and up to another, as long as somebody wants to know.
     async fn replay(
         &self,
         (kind, name): (Kind, &Name),
         told_revision: u64,
         up_to: u64,
-        mailbox: &Arc<Mailbox>,
+        (mailbox, observation): (&Arc<Mailbox>, &Arc<Observation>),
     ) -> Result<(), Problem> {
         if told_revision >= up_to {
             return Ok(());
@@ -234,10 +235,10 @@ impl Services {
                 Some(WatchNotice::Opened { .. }) => {}
                 Some(WatchNotice::Events { events, .. }) => {
                     for event in events.iter() {
-                        if at(event) > up_to {
+                        mailbox.until_room().await;
+                        if at(event) > up_to || observation.is_over() {
                             return Ok(());
                         }
-                        mailbox.until_room().await;
                         self.tell_again(event, mailbox);
                     }
                 }

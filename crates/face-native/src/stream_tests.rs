@@ -1,0 +1,107 @@
+//! One stream without a connection, polled step by step over a coordinator that answers when a test says: what is under
+//! way when something else happens, and what is left when it is dropped.
+
+use std::convert::Infallible;
+use std::sync::Arc;
+
+use bytes::{Buf, Bytes, BytesMut};
+use futures_util::FutureExt;
+use http_body::Frame;
+use http_body_util::{BodyExt, StreamBody};
+use prost::Message;
+use tidelock_client_port::{Credential, PREFIX_BYTES, framed};
+use tidelock_native_api::v1;
+use tidelock_native_api::v1::from_client::Message as FromClient;
+use tidelock_native_api::v1::to_client::Message as ToClient;
+use tokio::sync::mpsc;
+use tonic::body::Body;
+
+use crate::callers::Proof;
+use crate::connect::connect;
+use crate::services::Services;
+use crate::test_double::Double;
+use crate::{FaceConfig, NativeFace};
+
+/// A face, and one stream to it.
+struct Stream {
+    double: Arc<Double>,
+    face: NativeFace,
+    sender: mpsc::UnboundedSender<Bytes>,
+    body: Body,
+}
+
+impl Stream {
+    fn new() -> Stream {
+        let double = Arc::new(Double::default());
+        let face = NativeFace::new(double.clone(), FaceConfig::default());
+        let (sender, received) = mpsc::unbounded_channel::<Bytes>();
+        let frames = futures_util::stream::unfold(received, |mut received| async {
+            received.recv().await.map(|data| (Ok::<_, Infallible>(Frame::data(data)), received))
+        });
+        let proof = Proof::Shown(Credential::default());
+        let body = connect(Arc::clone(face.services()), proof, Body::new(StreamBody::new(frames)));
+        Stream { double, face, sender, body }
+    }
+
+    fn services(&self) -> &Services {
+        self.face.services()
+    }
+
+    /// Sends messages so that all of them are there at once.
+    fn send(&self, messages: impl IntoIterator<Item = FromClient>) {
+        let mut all = BytesMut::new();
+        for message in messages {
+            all.extend_from_slice(&framed(&v1::FromClient { message: Some(message) }));
+        }
+        self.sender.send(all.freeze()).unwrap();
+    }
+
+    /// What it gives out, when all is done that can be done now.
+    async fn read(&mut self) -> Vec<ToClient> {
+        let mut out = BytesMut::new();
+        // What woke other tasks is seen to first.
+        for _ in 0..100 {
+            tokio::task::yield_now().await;
+            while let Some(Some(Ok(frame))) = self.body.frame().now_or_never() {
+                out.extend_from_slice(frame.data_ref().unwrap());
+            }
+        }
+        let mut messages = Vec::new();
+        while let Some([_, length @ ..]) = out.first_chunk::<PREFIX_BYTES>().copied() {
+            out.advance(PREFIX_BYTES);
+            let message = v1::ToClient::decode(out.split_to(u32::from_be_bytes(length) as usize)).unwrap();
+            messages.extend(message.message);
+        }
+        messages
+    }
+}
+
+fn observe(name: &str, told_revision: u64) -> FromClient {
+    FromClient::Observe(v1::ObserveRequest { kind: v1::Kind::Lock.into(), name: name.into(), told_revision })
+}
+
+fn stop_observing(name: &str) -> FromClient {
+    FromClient::StopObserving(v1::StopObserving { kind: v1::Kind::Lock.into(), name: name.into() })
+}
+
+/// Who drops an observation at once sends both in one piece. Observers that nobody stops would fill the memory, and each
+/// of them would cost at every change of its name.
+#[tokio::test]
+async fn an_observation_that_is_stopped_before_it_began_leaves_nothing() {
+    let mut stream = Stream::new();
+    let answered = |messages: Vec<ToClient>| {
+        let is_answer = |message: &ToClient| matches!(message, ToClient::Observing(one) if one.error.is_none());
+        assert!(messages.iter().all(is_answer), "{messages:?}");
+        messages.len()
+    };
+    stream.send([observe("a", 0), stop_observing("a")]);
+    assert_eq!(answered(stream.read().await), 1, "every one is answered, once");
+    assert_eq!(stream.services().router.registered(), (0, 0));
+    // The last one counts, whatever came before.
+    stream.send([observe("a", 0), stop_observing("a"), observe("a", 0), observe("a", 0)]);
+    assert_eq!(answered(stream.read().await), 3);
+    assert_eq!(stream.services().router.registered(), (0, 1));
+    stream.send([observe("b", 0), observe("b", 0), stop_observing("b"), observe("c", 0)]);
+    drop(stream.body);
+    assert_eq!(stream.face.services().router.registered(), (0, 0));
+}
