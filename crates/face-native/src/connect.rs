@@ -337,6 +337,8 @@ impl<F: Future<Output = Done>> Connect<F> {
 
     fn attached(&mut self, session: LeaseId, result: Result<Attached, Problem>) {
         match result {
+            // It was taken away while it was told what it missed, and the client told why.
+            Ok(_) if !self.services.router.is_attached(session, &self.mailbox) => {}
             Ok(Attached { after, ttl_ms, told_with }) => {
                 self.sessions.insert(session.0, ttl_ms);
                 let header = Some(self.services.header(after, 0));
@@ -344,6 +346,9 @@ impl<F: Future<Output = Done>> Connect<F> {
                 self.attached.push_back((told_with, ToClient::Attached(attached)));
             }
             Err(problem) => {
+                // It may have been attached to this stream before.
+                self.sessions.remove(&session.0);
+                self.services.router.detach(std::iter::once(session.0), &self.mailbox);
                 let reason = match problem.family {
                     v1::error::Family::Lost => Reason::SessionEnded,
                     v1::error::Family::Denied => Reason::NotAllowed,

@@ -93,6 +93,32 @@ struct Table {
     stopped: bool,
 }
 
+/// A session that was attached a moment ago. It is detached again unless somebody keeps it: what was to follow may fail,
+/// or nobody may wait for it any more.
+pub(crate) struct Attaching<'a> {
+    router: &'a Router,
+    session: LeaseId,
+    mailbox: &'a Arc<Mailbox>,
+    after: u64,
+    is_kept: bool,
+}
+
+impl Attaching<'_> {
+    /// Leaves it attached, for the caller to detach: after which revision all is told.
+    pub(crate) fn keep(mut self) -> u64 {
+        self.is_kept = true;
+        self.after
+    }
+}
+
+impl Drop for Attaching<'_> {
+    fn drop(&mut self) {
+        if !self.is_kept {
+            self.router.detach(std::iter::once(self.session.0), self.mailbox);
+        }
+    }
+}
+
 /// Hands out what happens.
 pub(crate) struct Router {
     table: Mutex<Table>,
@@ -164,8 +190,8 @@ impl Router {
         }
     }
 
-    /// Has `mailbox` told of this session from now on, and no other. After which revision.
-    pub(crate) async fn attach(&self, session: LeaseId, mailbox: &Arc<Mailbox>) -> u64 {
+    /// Has `mailbox` told of this session from now on, and no other.
+    pub(crate) async fn attach<'a>(&'a self, session: LeaseId, mailbox: &'a Arc<Mailbox>) -> Attaching<'a> {
         let mut table = self.table_once_open().await;
         let before = table.sessions.insert(session.0, Arc::clone(mailbox));
         let after = self.routed();
@@ -173,7 +199,12 @@ impl Router {
         if let Some(before) = before.filter(|before| !Arc::ptr_eq(before, mailbox)) {
             before.push(self.encoder.lost(before.format, session, Reason::NotAllowed, "another stream attached it"));
         }
-        after
+        Attaching { router: self, session, mailbox, after, is_kept: false }
+    }
+
+    /// Whether `mailbox` is the one that is told of this session.
+    pub(crate) fn is_attached(&self, session: LeaseId, mailbox: &Arc<Mailbox>) -> bool {
+        self.lock().sessions.get(&session.0).is_some_and(|attached| Arc::ptr_eq(attached, mailbox))
     }
 
     /// Takes back what [`Router::attach`] did, unless another was attached since.

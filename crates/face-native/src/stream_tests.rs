@@ -10,6 +10,7 @@ use http_body::Frame;
 use http_body_util::{BodyExt, StreamBody};
 use prost::Message;
 use tidelock_client_port::{Credential, PREFIX_BYTES, framed};
+use tidelock_model::NativeQuery;
 use tidelock_native_api::v1;
 use tidelock_native_api::v1::from_client::Message as FromClient;
 use tidelock_native_api::v1::to_client::Message as ToClient;
@@ -19,7 +20,7 @@ use tonic::body::Body;
 use crate::callers::Proof;
 use crate::connect::connect;
 use crate::services::Services;
-use crate::test_double::Double;
+use crate::test_double::{Double, Unanswered};
 use crate::{FaceConfig, NativeFace};
 
 /// A face, and one stream to it.
@@ -104,4 +105,32 @@ async fn an_observation_that_is_stopped_before_it_began_leaves_nothing() {
     stream.send([observe("b", 0), observe("b", 0), stop_observing("b"), observe("c", 0)]);
     drop(stream.body);
     assert_eq!(stream.face.services().router.registered(), (0, 0));
+}
+
+/// Sessions that nobody takes out of the router would be told of their grants into a mailbox that nobody reads, and keep
+/// its memory until they end.
+#[tokio::test]
+async fn a_session_is_attached_to_nothing_that_is_gone() {
+    let attach = || FromClient::Attach(v1::Attach { session: 77, told_revision: 4 });
+    let open = || FromClient::Open(v1::OpenRequest { ttl_ms: 60_000, client: 0 });
+    let about_members: fn(&NativeQuery) -> bool = |query| matches!(query, NativeQuery::Member { .. });
+    // What it missed cannot be told.
+    let mut stream = Stream::new();
+    stream.double.hold("mine", 2, 5);
+    stream.double.leave_unanswered(Unanswered::Refused, about_members);
+    stream.send([attach()]);
+    let told = stream.read().await;
+    assert!(matches!(&told[..], [ToClient::Lost(lost)] if lost.session == 77), "{told:?}");
+    assert_eq!(stream.services().router.registered(), (0, 0));
+    // The stream goes while this is under way: when a session is attached, or when it is opened.
+    for (asked, unanswered) in [(attach(), about_members), (open(), |_| true)] {
+        let mut stream = Stream::new();
+        stream.double.hold("mine", 2, 5);
+        stream.double.leave_unanswered(Unanswered::Waits, unanswered);
+        stream.send([asked]);
+        assert!(stream.read().await.is_empty());
+        assert_eq!(stream.services().router.registered(), (1, 0));
+        drop(stream.body);
+        assert_eq!(stream.face.services().router.registered(), (0, 0));
+    }
 }

@@ -34,8 +34,17 @@ pub(crate) struct Double {
     asked_of: AtomicI64,
     /// How far the cluster is, if it is further than this node.
     reached: AtomicU64,
+    /// Which questions are not answered, or not well.
+    unanswered: Mutex<Option<(Unanswered, fn(&NativeQuery) -> bool)>>,
     /// How often it was asked for anything.
     questions: AtomicU64,
+}
+
+/// What becomes of a question that is not answered.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Unanswered {
+    Refused,
+    Waits,
 }
 
 #[derive(Default)]
@@ -91,6 +100,11 @@ impl Double {
     /// Lets the cluster have reached a revision.
     pub(crate) fn reach(&self, revision: u64) {
         self.reached.store(revision, Ordering::SeqCst);
+    }
+
+    /// Lets some questions go unanswered from now on.
+    pub(crate) fn leave_unanswered(&self, how: Unanswered, which: fn(&NativeQuery) -> bool) {
+        *self.unanswered.lock().unwrap() = Some((how, which));
     }
 
     /// How often anything was asked, proposed or renewed so far.
@@ -155,6 +169,14 @@ impl Coordinator for Double {
     /// Every session there is lives.
     fn read(&self, _: Caller, query: Query, _: Consistency) -> Answering<'_, Result<QueryAnswer, ReadError>> {
         self.questions.fetch_add(1, Ordering::SeqCst);
+        if let Query::Native(query) = &query
+            && let Some((how, _)) = self.unanswered.lock().unwrap().filter(|(_, which)| which(query))
+        {
+            return match how {
+                Unanswered::Refused => Box::pin(std::future::ready(Err(ReadError::Stopping))),
+                Unanswered::Waits => Box::pin(std::future::pending()),
+            };
+        }
         let found = match query {
             Query::Native(NativeQuery::Session { session, .. }) => {
                 self.asked_of.store(session.0, Ordering::SeqCst);

@@ -173,7 +173,7 @@ async fn a_grant_is_told_although_the_observer_of_its_name_goes_before_it_caught
     let router = &face.services().router;
     let (ours, name) = (LeaseId(7), Name::new("n").unwrap());
     let mailbox = router.mailbox(Format::Stream);
-    router.attach(ours, &mailbox).await;
+    router.attach(ours, &mailbox).await.keep();
     let observe = || async {
         let observation = Arc::default();
         let whom = (&mailbox, &observation);

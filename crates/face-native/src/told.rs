@@ -237,7 +237,7 @@ impl Services {
         format: Format,
     ) -> Result<Body, Problem> {
         let mailbox = self.router.mailbox(format);
-        let (after, _) = self.begin_attaching(&caller, session, &mailbox).await?;
+        let after = self.begin_attaching(&caller, session, &mailbox).await?.0.keep();
         let (services, to) = (Arc::clone(self), Arc::clone(&mailbox));
         let catching_up: Option<CatchingUp> = (told_revision > 0).then(|| {
             Box::pin(async move { services.tell_missed_grants(&caller, session, told_revision, &to).await })
@@ -312,7 +312,7 @@ mod tests {
         let services = face.services();
         granted(&double, services, LeaseId(1), "somebody else's", 10).await;
         let mailbox = services.router.mailbox(Format::Events);
-        let after = services.router.attach(SESSION, &mailbox).await;
+        let after = services.router.attach(SESSION, &mailbox).await.keep();
         let (tell, mut to_tell) = mpsc::channel(16);
         let to = Arc::clone(&mailbox);
         let catching_up: CatchingUp = Box::pin(async move {

@@ -16,7 +16,7 @@ use crate::mailbox::{Mailbox, PlaceOf};
 use crate::problem::Problem;
 use crate::questions;
 use crate::renewals::Renewal;
-use crate::router::{Encoded, Observation, missed_grant};
+use crate::router::{Attaching, Encoded, Observation, missed_grant};
 use crate::services::Services;
 use crate::translate;
 
@@ -86,21 +86,21 @@ impl Services {
         told_revision: u64,
         mailbox: &Arc<Mailbox>,
     ) -> Result<Attached, Problem> {
-        let (after, ttl_ms) = self.begin_attaching(caller, session, mailbox).await?;
+        let (attaching, ttl_ms) = self.begin_attaching(caller, session, mailbox).await?;
         if told_revision == 0 {
-            return Ok(Attached { after, ttl_ms, told_with: 0 });
+            return Ok(Attached { after: attaching.keep(), ttl_ms, told_with: 0 });
         }
         self.tell_missed_grants(caller, session, told_revision, mailbox).await?;
-        Ok(Attached { after, ttl_ms, told_with: mailbox.pushed() })
+        Ok(Attached { after: attaching.keep(), ttl_ms, told_with: mailbox.pushed() })
     }
 
-    /// Attaches a session of the caller's: after which revision all is pushed, and its time to live.
-    pub(crate) async fn begin_attaching(
-        &self,
+    /// Attaches a session of the caller's, with its time to live.
+    pub(crate) async fn begin_attaching<'a>(
+        &'a self,
         caller: &Caller,
         session: LeaseId,
-        mailbox: &Arc<Mailbox>,
-    ) -> Result<(u64, u32), Problem> {
+        mailbox: &'a Arc<Mailbox>,
+    ) -> Result<(Attaching<'a>, u32), Problem> {
         // Whether it is the caller's is asked before it is taken from another stream, and what it holds afterwards.
         let ttl_ms = self.ttl_ms(caller, session).await?;
         Ok((self.put_into_router(session, mailbox).await?, ttl_ms))
@@ -115,17 +115,18 @@ impl Services {
         mailbox: &Arc<Mailbox>,
     ) -> Result<v1::OpenReply, Problem> {
         let reply = self.open(caller, owner, request).await?;
-        self.put_into_router(LeaseId(reply.session), mailbox).await?;
+        self.put_into_router(LeaseId(reply.session), mailbox).await?.keep();
         Ok(reply)
     }
 
-    async fn put_into_router(&self, session: LeaseId, mailbox: &Arc<Mailbox>) -> Result<u64, Problem> {
-        let after = self.router.attach(session, mailbox).await;
-        if let Err(problem) = self.still_lives(session).await {
-            self.router.detach(std::iter::once(session.0), mailbox);
-            return Err(problem);
-        }
-        Ok(after)
+    async fn put_into_router<'a>(
+        &'a self,
+        session: LeaseId,
+        mailbox: &'a Arc<Mailbox>,
+    ) -> Result<Attaching<'a>, Problem> {
+        let attaching = self.router.attach(session, mailbox).await;
+        self.still_lives(session).await?;
+        Ok(attaching)
     }
 
     /// Tells what a session was granted after a revision and still holds, at the pace of its client.
