@@ -72,6 +72,8 @@ pub(crate) struct Connect<F> {
     observed: Map<(u8, Box<str>), (Arc<Observation>, bool)>,
     /// What the router left, in order.
     notices: VecDeque<Item>,
+    /// The mailbox counts some of them.
+    keeps: bool,
     /// Replies that were not given out yet, with the revisions they show.
     replies: VecDeque<(u64, ToClient)>,
     /// That sessions are attached, each with how many notices must have been given out before.
@@ -106,6 +108,7 @@ pub(crate) fn connect(services: Arc<Services>, proof: Proof, input: Body) -> Bod
         sessions: Map::default(),
         observed: Map::default(),
         notices: VecDeque::new(),
+        keeps: false,
         replies: VecDeque::new(),
         attached: VecDeque::new(),
         told: 0,
@@ -422,6 +425,11 @@ impl<F: Future<Output = Done>> Connect<F> {
         self.put_replies_and_notices(routed);
         while self.attached.front().is_some_and(|(told_with, _)| *told_with <= self.told) {
             self.attached.pop_front().into_iter().for_each(|(_, attached)| put(&mut self.out, attached));
+        }
+        // The bound of the mailbox is for what waits here, too: as long as a grant must wait, so does all behind it.
+        if self.keeps || !self.notices.is_empty() {
+            self.mailbox.keep(&self.notices);
+            self.keeps = !self.notices.is_empty();
         }
     }
 

@@ -13,14 +13,16 @@ use tidelock_client_port::{Credential, PREFIX_BYTES, framed};
 use tidelock_model::NativeQuery;
 use tidelock_native_api::v1;
 use tidelock_native_api::v1::from_client::Message as FromClient;
+use tidelock_native_api::v1::lost::Reason;
 use tidelock_native_api::v1::to_client::Message as ToClient;
 use tokio::sync::mpsc;
 use tonic::body::Body;
 
 use crate::callers::Proof;
 use crate::connect::connect;
+use crate::mailbox::MESSAGES_MAX;
 use crate::services::Services;
-use crate::test_double::{Double, Unanswered};
+use crate::test_double::{Double, Unanswered, grant};
 use crate::{FaceConfig, NativeFace};
 
 /// A face, and one stream to it.
@@ -64,7 +66,7 @@ impl Stream {
         for _ in 0..100 {
             tokio::task::yield_now().await;
             while let Some(Some(Ok(frame))) = self.body.frame().now_or_never() {
-                out.extend_from_slice(frame.data_ref().unwrap());
+                frame.data_ref().into_iter().for_each(|data| out.extend_from_slice(data));
             }
         }
         let mut messages = Vec::new();
@@ -133,4 +135,26 @@ async fn a_session_is_attached_to_nothing_that_is_gone() {
         drop(stream.body);
         assert_eq!(stream.face.services().router.registered(), (0, 0));
     }
+}
+
+/// A grant that waits for the reply that names its place keeps all behind it waiting. However long that takes, what is
+/// kept for one client is bounded.
+#[tokio::test]
+async fn what_waits_behind_a_grant_that_waits_is_bounded() {
+    let mut stream = Stream::new();
+    stream.send([FromClient::Open(v1::OpenRequest { ttl_ms: 60_000, client: 0 }), observe("busy", 0)]);
+    assert_eq!(stream.read().await.len(), 2);
+    let acquire = v1::Acquire { name: "slow".into(), mode: v1::Mode::Exclusive.into(), ..Default::default() };
+    let op = Some(v1::request::Op::Acquire(acquire));
+    stream.send([FromClient::Request(v1::Request { session: 1, number: 1, acknowledged: 0, op })]);
+    assert!(stream.read().await.is_empty());
+    stream.double.happen(grant("slow", 1, 5, 7));
+    let mut told = Vec::new();
+    for token in (10..).take(2 * MESSAGES_MAX) {
+        stream.double.happen(grant("busy", 99, 2, token));
+        if token % 100 == 0 {
+            told.append(&mut stream.read().await);
+        }
+    }
+    assert!(matches!(&told[..], [ToClient::Lost(lost)] if lost.reason() == Reason::TooSlow), "{}", told.len());
 }
