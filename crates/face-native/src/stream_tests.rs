@@ -158,3 +158,20 @@ async fn what_waits_behind_a_grant_that_waits_is_bounded() {
     }
     assert!(matches!(&told[..], [ToClient::Lost(lost)] if lost.reason() == Reason::TooSlow), "{}", told.len());
 }
+
+/// What a session holds is read in parts. One that slips through between two of them is never told of: its session
+/// holds it and does not know.
+#[tokio::test]
+async fn a_missed_grant_is_told_although_others_are_given_back_meanwhile() {
+    let mut stream = Stream::new();
+    (1..=2500).for_each(|place| stream.double.hold("mine", place, 10_000 + place));
+    stream.double.give_back();
+    stream.send([FromClient::Attach(v1::Attach { session: 77, told_revision: 4 })]);
+    let told = stream.read().await;
+    let Some((ToClient::Attached(_), notices)) = told.split_last() else { panic!("{:?}", told.last()) };
+    let revision = |message: &ToClient| match message {
+        ToClient::Notice(notice) => notice.revision,
+        other => panic!("{other:?}"),
+    };
+    assert!(notices.iter().map(revision).eq(10_002..=12_500));
+}

@@ -2,7 +2,7 @@
 //! tested with the real one.
 
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker};
 
@@ -30,6 +30,8 @@ pub(crate) struct Double {
     auth: Mutex<Arc<Auth>>,
     /// Places that every session has: name, place and token.
     held: Mutex<Vec<(Name, u64, u64)>>,
+    /// The first of them is given back as soon as a part of them was told.
+    gives_back: AtomicBool,
     /// The session that was asked about last, which has them.
     asked_of: AtomicI64,
     /// How far the cluster is, if it is further than this node.
@@ -88,6 +90,11 @@ impl Double {
     /// Lets every session have a place that was granted.
     pub(crate) fn hold(&self, name: &str, place: u64, token: u64) {
         self.held.lock().unwrap().push((Name::new(name).unwrap(), place, token));
+    }
+
+    /// Lets the first place be given back between two questions.
+    pub(crate) fn give_back(&self) {
+        self.gives_back.store(true, Ordering::SeqCst);
     }
 
     /// Lets only users in from now on, of whom there are none.
@@ -178,12 +185,16 @@ impl Coordinator for Double {
             };
         }
         let found = match query {
-            Query::Native(NativeQuery::Session { session, .. }) => {
+            Query::Native(NativeQuery::Session { session, skip, holdings }) => {
                 self.asked_of.store(session.0, Ordering::SeqCst);
-                let held = self.held.lock().unwrap().clone().into_iter();
+                let mut held = self.held.lock().unwrap();
+                let count = held.len() as u64;
+                let page = held.iter().skip(skip as usize).take(holdings as usize).cloned();
                 let holding = |(name, place, token)| Holding { kind: Kind::Lock, name, place, token };
-                let (owner, holdings): (_, Vec<Holding>) = (String::new(), held.map(holding).collect());
-                let count = holdings.len() as u64;
+                let (owner, holdings): (_, Vec<Holding>) = (String::new(), page.map(holding).collect());
+                if !holdings.is_empty() && self.gives_back.swap(false, Ordering::SeqCst) {
+                    held.remove(0);
+                }
                 let one = NativeSession { session, ttl_s: 60, owner, acknowledged: 0, holdings, count };
                 NativeFound::Sessions(vec![one])
             }

@@ -129,6 +129,28 @@ impl Services {
         Ok(attaching)
     }
 
+    /// All that a session has. What is given back between two pages moves all behind it, so each page begins with the
+    /// last one of the page before; if that is not there any more, all is read again.
+    async fn holdings(&self, caller: &Caller, session: LeaseId) -> Result<Vec<v1::Holding>, Problem> {
+        let same = |one: &v1::Holding, other: &v1::Holding| {
+            (one.place, one.kind, &one.name) == (other.place, other.kind, &other.name)
+        };
+        let mut all: Vec<v1::Holding> = Vec::new();
+        loop {
+            let last = all.pop();
+            let holdings = self.session(caller, session, all.len() as u64).await?;
+            let is_last_page = holdings.len() < NATIVE_LIST_MAX as usize;
+            if last.is_some_and(|last| !holdings.first().is_some_and(|first| same(first, &last))) {
+                all.clear();
+                continue;
+            }
+            all.extend(holdings);
+            if is_last_page {
+                return Ok(all);
+            }
+        }
+    }
+
     /// Tells what a session was granted after a revision and still holds, at the pace of its client.
     pub(crate) async fn tell_missed_grants(
         &self,
@@ -137,15 +159,8 @@ impl Services {
         told_revision: u64,
         mailbox: &Arc<Mailbox>,
     ) -> Result<(), Problem> {
-        let mut missed = Vec::new();
-        for page in 0.. {
-            let skip = page * u64::from(NATIVE_LIST_MAX);
-            let known = self.session(caller, session, skip).await?;
-            missed.extend(known.holdings.into_iter().filter(|one| one.token > told_revision && one.token != one.place));
-            if skip + u64::from(NATIVE_LIST_MAX) >= known.count {
-                break;
-            }
-        }
+        let mut missed = self.holdings(caller, session).await?;
+        missed.retain(|one| one.token > told_revision && one.token != one.place);
         missed.sort_unstable_by_key(|one| one.token);
         for v1::Holding { kind, name, place, .. } in missed {
             let request = v1::DescribeRequest { kind, name, place, ..Default::default() };
