@@ -253,8 +253,8 @@ impl<F: Future<Output = Done>> Connect<F> {
         };
         *answered = true;
         match result {
-            // It may not be observed any more, and the router told so.
-            Ok(_) if observation.is_over() => return,
+            // The router ended it, and told why.
+            Ok(_) if observation.is_over() => return self.stop_observing(kind, name.as_str()),
             Ok(_) => {}
             Err(_) => drop(self.observed.remove(&key)),
         }

@@ -2,7 +2,8 @@
 //!
 //! A grant goes to the mailbox that its session is attached to, unless the reply to the request told it (a place that was
 //! granted as it was taken); everything else to those who observe the name. Each notice is encoded once, however many
-//! get it. Whom an event does not concern costs nothing but a look-up of its session and its name.
+//! get it. A grant waits for nobody: an observer that is still told what happened to that name before is given up, and
+//! looks anew. Whom an event does not concern costs nothing but a look-up of its session and its name.
 //!
 //! A session that ends is told to the stream it is attached to with the entry that ended it. Nothing is done at intervals.
 //!
@@ -65,19 +66,6 @@ struct Observer {
     told_revision: u64,
     /// What happened since it came, while it is told what happened before.
     held: Option<Vec<Item>>,
-}
-
-impl Observer {
-    /// To be called when it goes, for whatever reason. What its sessions were granted while it was told what happened
-    /// before was held back with the rest, and is told nowhere else: it is given out all the same.
-    fn give_out_grants(&mut self, sessions: &Map<i64, Arc<Mailbox>>) {
-        let is_its = |session: i64| sessions.get(&session).is_some_and(|attached| Arc::ptr_eq(attached, &self.mailbox));
-        for item in self.held.take().into_iter().flatten() {
-            if item.granted.is_some_and(|(session, _)| is_its(session)) {
-                self.mailbox.push(item);
-            }
-        }
-    }
 }
 
 #[derive(Default)]
@@ -257,11 +245,9 @@ impl Router {
     pub(crate) fn stop_observing(&self, kind: Kind, name: &str, observation: &Arc<Observation>) {
         let mut table = self.lock();
         observation.end();
-        let Table { observers, sessions, .. } = &mut *table;
-        let Some(names) = observers.get_mut(&(kind as u8)) else { return };
+        let Some(names) = table.observers.get_mut(&(kind as u8)) else { return };
         if let Some(observers) = names.get_mut(name) {
-            let is_it = |observer: &mut Observer| Arc::ptr_eq(&observer.observation, observation);
-            observers.extract_if(.., is_it).for_each(|mut observer| observer.give_out_grants(sessions));
+            observers.retain(|observer| !Arc::ptr_eq(&observer.observation, observation));
             if observers.is_empty() {
                 names.remove(name);
             }
@@ -363,13 +349,11 @@ impl Router {
         if Arc::ptr_eq(&auth, &table.auth) {
             return;
         }
-        let Table { observers, sessions, .. } = table;
-        for (kind, names) in observers {
+        for (kind, names) in &mut table.observers {
             for (name, observers) in names {
-                observers.retain_mut(|observer| {
+                observers.retain(|observer| {
                     let Err(refusal) = auth.check_again(&observer.caller, &Need::ReadName(name)) else { return true };
                     observer.observation.end();
-                    observer.give_out_grants(sessions);
                     let kind = Kind::from_byte(*kind).unwrap_or(Kind::Lock);
                     match observer.mailbox.format {
                         Format::Stream => {
@@ -412,6 +396,15 @@ impl Router {
         let mut encoded = Encoded::new(&self.encoder, notice, event);
         if let (Some(mailbox), Some(_)) = (attached, granted) {
             let is_observer = |observer: &Observer| Arc::ptr_eq(&observer.mailbox, mailbox);
+            // Held back, it would be overtaken by replies and other grants, and lost if the client went then: it comes
+            // back with what it was told last. Told before what the observer missed, it would be lost to that.
+            let is_behind = |observer: &mut Observer| {
+                is_observer(observer) && observer.held.is_some() && now > observer.told_revision
+            };
+            for observer in observers.iter_mut().flat_map(|observers| observers.extract_if(.., is_behind)) {
+                observer.observation.end();
+                mailbox.push(self.encoder.not_observing(kind, name, &overtaken()));
+            }
             if !observers.as_ref().is_some_and(|observers| observers.iter().any(is_observer)) {
                 mailbox.push(encoded.item(mailbox.format, granted));
             }
@@ -456,6 +449,11 @@ impl Router {
     pub(crate) fn encoder(&self) -> &Encoder {
         &self.encoder
     }
+}
+
+fn overtaken() -> Problem {
+    let text = "a grant to the client came before all was told that happened until then; ask what is";
+    Problem::new(v1::error::Family::Absent, "COMPACTED", text)
 }
 
 fn at(event: &Event) -> Revision {

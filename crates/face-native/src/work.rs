@@ -221,6 +221,8 @@ impl Services {
         let replayed = self.replay((kind, name), told_revision, after, whom).await;
         match replayed {
             Ok(()) => self.router.caught_up(kind, name.as_str(), whom.1),
+            // Nobody wants to know any more.
+            Err(_) if whom.1.is_over() => return Ok(()),
             Err(_) => self.router.stop_observing(kind, name.as_str(), whom.1),
         }
         replayed
