@@ -13,8 +13,9 @@ use tidelock_coordinator::{
 use tidelock_model::native_records::Place;
 use tidelock_model::{
     Answer, Auth, Caller, ClusterId, Command, Data, Event, Holding, Kind, LeaseId, LeaseInfo, LogIndex, Member,
-    MemberChange, MemberFound, Mode, Name, NativeAnswer, NativeCommand, NativeFound, NativeQuery, NativeSession,
-    NodeId, Outcome, Query, QueryAnswer, Record, RecordMeta, RequestId, Revision, Term, native_keys,
+    MemberChange, MemberFound, Mode, Name, NativeAnswer, NativeCommand, NativeError, NativeFound, NativeQuery,
+    NativeSession, NodeId, ObjectFound, Outcome, Query, QueryAnswer, Record, RecordMeta, RequestId, Revision, Term,
+    native_keys,
 };
 use tokio::sync::{Notify, oneshot};
 
@@ -30,6 +31,8 @@ pub(crate) struct Double {
     auth: Mutex<Arc<Auth>>,
     /// Places that every session has: name, place and token.
     held: Mutex<Vec<(Name, u64, u64)>>,
+    /// The first place of every election, which the session has: place, token, and where it moved from.
+    leads: Mutex<Option<(u64, u64, u64)>>,
     /// The first of them is given back as soon as a part of them was told.
     gives_back: AtomicBool,
     /// The session that was asked about last, which has them.
@@ -92,6 +95,11 @@ impl Double {
         self.held.lock().unwrap().push((Name::new(name).unwrap(), place, token));
     }
 
+    /// Lets the session that was asked about last have the first place of an election, or nobody.
+    pub(crate) fn lead(&self, place: Option<(u64, u64, u64)>) {
+        *self.leads.lock().unwrap() = place;
+    }
+
     /// Lets the first place be given back between two questions.
     pub(crate) fn give_back(&self) {
         self.gives_back.store(true, Ordering::SeqCst);
@@ -135,6 +143,11 @@ impl Double {
 /// The outcome of a request that was carried out.
 pub(crate) fn outcome(revision: u64, answer: NativeAnswer) -> Result<Outcome, ProposeError> {
     Ok(Outcome { revision: Revision(revision), index: LogIndex(revision), result: Ok(Answer::Native(answer)) })
+}
+
+/// The outcome of a request that was refused.
+pub(crate) fn refused(why: NativeError) -> Result<Outcome, ProposeError> {
+    Ok(Outcome { revision: Revision(1), index: LogIndex(1), result: Err(why.into()) })
 }
 
 /// The grant of a place.
@@ -205,6 +218,16 @@ impl Coordinator for Double {
                     let queued = Some(stored(token));
                     MemberFound { place, session, queued, parties: None, version: 0 }
                 }))
+            }
+            Query::Native(NativeQuery::Describe { .. }) => {
+                let session = LeaseId(self.asked_of.load(Ordering::SeqCst));
+                let first = self.leads.lock().unwrap().map(|(place, token, moved_from)| {
+                    let queued = Some(Place { moved_from, ..stored(token) });
+                    MemberFound { place, session, queued, parties: None, version: 0 }
+                });
+                let members: Vec<MemberFound> = first.into_iter().collect();
+                let count = members.len() as u64;
+                NativeFound::Object(ObjectFound { head: None, created: 0, tally: None, root: None, members, count })
             }
             _ => NativeFound::Sessions(Vec::new()),
         };
