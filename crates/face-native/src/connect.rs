@@ -13,7 +13,7 @@
 //! Bounded: requests under way ([`UNDER_WAY_MAX`]; nothing more is read then), sessions and names of one stream, the
 //! size of a message, and the mailbox.
 
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::collections::{HashMap, VecDeque};
 use std::convert::Infallible;
 use std::future::Future;
 use std::pin::Pin;
@@ -26,7 +26,7 @@ use futures_util::stream::{FuturesUnordered, Stream};
 use http_body::{Body as _, Frame};
 use prost::Message;
 use tidelock_client_port::PREFIX_BYTES;
-use tidelock_model::{Kind, LeaseId, NativeOp};
+use tidelock_model::{Kind, LeaseId, Name, NativeOp};
 use tidelock_native_api::v1;
 use tidelock_native_api::v1::from_client::Message as FromClient;
 use tidelock_native_api::v1::lost::Reason;
@@ -37,6 +37,7 @@ use crate::callers::Proof;
 use crate::mailbox::{Format, Item, Mailbox, PlaceOf};
 use crate::problem::Problem;
 use crate::renewals::Renewal;
+use crate::router::Observation;
 use crate::services::{Services, native_answer};
 use crate::translate;
 use crate::work::{Attached, Done, Work, carry_out};
@@ -67,9 +68,12 @@ pub(crate) struct Connect<F> {
     taking: Map<PlaceOf, u32>,
     /// Sessions of this stream, with their times to live.
     sessions: Map<i64, u32>,
-    observed: HashSet<(u8, Box<str>), RandomState>,
+    /// What is observed, or is about to be, and whether that was answered. All of it ends with the stream.
+    observed: Map<(u8, Box<str>), (Arc<Observation>, bool)>,
     /// What the router left, in order.
     notices: VecDeque<Item>,
+    /// The mailbox counts some of them.
+    keeps: bool,
     /// Replies that were not given out yet, with the revisions they show.
     replies: VecDeque<(u64, ToClient)>,
     /// That sessions are attached, each with how many notices must have been given out before.
@@ -102,8 +106,9 @@ pub(crate) fn connect(services: Arc<Services>, proof: Proof, input: Body) -> Bod
         mailbox,
         taking: Map::default(),
         sessions: Map::default(),
-        observed: HashSet::default(),
+        observed: Map::default(),
         notices: VecDeque::new(),
+        keeps: false,
         replies: VecDeque::new(),
         attached: VecDeque::new(),
         told: 0,
@@ -185,8 +190,7 @@ impl<F: Future<Output = Done>> Connect<F> {
             }
             FromClient::StopObserving(v1::StopObserving { kind, name }) => {
                 if let Ok(kind) = translate::kind(kind) {
-                    self.services.router.stop_observing(kind, &name, &self.mailbox);
-                    self.observed.remove(&(kind as u8, name.into()));
+                    self.stop_observing(kind, &name);
                 }
             }
         }
@@ -222,9 +226,39 @@ impl<F: Future<Output = Done>> Connect<F> {
             let text = format!("a stream observes at most {OBSERVED_MAX} names");
             return Err(Problem::new(v1::error::Family::Bounded, "TOO_MANY_OBSERVED", text));
         }
-        self.observed.insert((kind as u8, name.as_str().into()));
-        self.start(Work::Observe { caller, kind, name, told_revision: request.told_revision });
+        self.stop_observing(kind, name.as_str());
+        let observation = Arc::<Observation>::default();
+        self.observed.insert((kind as u8, name.as_str().into()), (Arc::clone(&observation), false));
+        let told_revision = request.told_revision;
+        self.start(Work::Observe { caller, kind, name, told_revision, observation });
         Ok(())
+    }
+
+    /// Ends an observation, however far it is. One that was not answered yet is answered now: every one is, in the order
+    /// in which they were asked for.
+    fn stop_observing(&mut self, kind: Kind, name: &str) {
+        let Some((observation, answered)) = self.observed.remove(&(kind as u8, name.into())) else { return };
+        let is_told = answered || observation.is_over();
+        self.services.router.stop_observing(kind, name, &observation);
+        if !is_told {
+            self.observing(translate::wire_kind(kind).into(), name.to_owned(), Ok(0));
+        }
+    }
+
+    /// What came of the wish to observe a name.
+    fn observed(&mut self, kind: Kind, name: &Name, observation: &Arc<Observation>, result: Result<u64, Problem>) {
+        let key = (kind as u8, name.as_str().into());
+        let Some((_, answered)) = self.observed.get_mut(&key).filter(|(last, _)| Arc::ptr_eq(last, observation)) else {
+            return; // It was stopped, and answered then.
+        };
+        *answered = true;
+        match result {
+            // The router ended it, and told why.
+            Ok(_) if observation.is_over() => return self.stop_observing(kind, name.as_str()),
+            Ok(_) => {}
+            Err(_) => drop(self.observed.remove(&key)),
+        }
+        self.observing(translate::wire_kind(kind).into(), name.as_str().to_owned(), result);
     }
 
     fn start(&mut self, work: Work) {
@@ -240,11 +274,8 @@ impl<F: Future<Output = Done>> Connect<F> {
                 Done::Closed { session, result } => self.closed(session, result),
                 Done::Attached { session, result } => self.attached(session, result),
                 Done::KeptAlive { session, sent, result } => self.kept_alive(session, sent, result),
-                Done::Observing { kind, name, result } => {
-                    if result.is_err() {
-                        self.observed.remove(&(kind as u8, name.as_str().into()));
-                    }
-                    self.observing(translate::wire_kind(kind).into(), name.as_str().to_owned(), result);
+                Done::Observing { kind, name, observation, result } => {
+                    self.observed(kind, &name, &observation, result);
                 }
             }
         }
@@ -309,6 +340,8 @@ impl<F: Future<Output = Done>> Connect<F> {
 
     fn attached(&mut self, session: LeaseId, result: Result<Attached, Problem>) {
         match result {
+            // It was taken away while it was told what it missed, and the client told why.
+            Ok(_) if !self.services.router.is_attached(session, &self.mailbox) => {}
             Ok(Attached { after, ttl_ms, told_with }) => {
                 self.sessions.insert(session.0, ttl_ms);
                 let header = Some(self.services.header(after, 0));
@@ -316,6 +349,9 @@ impl<F: Future<Output = Done>> Connect<F> {
                 self.attached.push_back((told_with, ToClient::Attached(attached)));
             }
             Err(problem) => {
+                // It may have been attached to this stream before.
+                self.sessions.remove(&session.0);
+                self.services.router.detach(std::iter::once(session.0), &self.mailbox);
                 let reason = match problem.family {
                     v1::error::Family::Lost => Reason::SessionEnded,
                     v1::error::Family::Denied => Reason::NotAllowed,
@@ -389,6 +425,11 @@ impl<F: Future<Output = Done>> Connect<F> {
         self.put_replies_and_notices(routed);
         while self.attached.front().is_some_and(|(told_with, _)| *told_with <= self.told) {
             self.attached.pop_front().into_iter().for_each(|(_, attached)| put(&mut self.out, attached));
+        }
+        // The bound of the mailbox is for what waits here, too: as long as a grant must wait, so does all behind it.
+        if self.keeps || !self.notices.is_empty() {
+            self.mailbox.keep(&self.notices);
+            self.keeps = !self.notices.is_empty();
         }
     }
 
@@ -497,9 +538,9 @@ impl<F> Drop for Connect<F> {
     fn drop(&mut self) {
         let router = &self.services.router;
         router.detach(self.sessions.keys().copied(), &self.mailbox);
-        for (kind, name) in self.observed.drain() {
+        for ((kind, name), (observation, _)) in self.observed.drain() {
             if let Some(kind) = Kind::from_byte(kind) {
-                router.stop_observing(kind, &name, &self.mailbox);
+                router.stop_observing(kind, &name, &observation);
             }
         }
     }

@@ -36,6 +36,8 @@ mod work;
 mod write;
 
 #[cfg(test)]
+mod stream_tests;
+#[cfg(test)]
 mod test_double;
 #[cfg(test)]
 mod tests;

@@ -46,9 +46,18 @@ pub(crate) struct Item {
 struct Content {
     items: Vec<Item>,
     bytes: usize,
+    /// How many were taken out and not given to the client yet, and their bytes: they count as if they were here.
+    kept: (usize, usize),
     /// How many there were in all.
     pushed: u64,
     end: Option<Reason>,
+}
+
+impl Content {
+    /// Whether at most so many messages and bytes wait for the client.
+    fn is_within(&self, messages: usize, bytes: usize) -> bool {
+        self.items.len() + self.kept.0 <= messages && self.bytes + self.kept.1 <= bytes
+    }
 }
 
 /// A client's mailbox.
@@ -79,7 +88,7 @@ impl Mailbox {
         content.bytes += item.payload.len();
         content.pushed += 1;
         content.items.push(item);
-        let fits = content.items.len() <= MESSAGES_MAX && content.bytes <= BYTES_MAX;
+        let fits = content.is_within(MESSAGES_MAX, BYTES_MAX);
         if !fits {
             *content = Content { end: Some(Reason::TooSlow), ..Content::default() };
         }
@@ -116,8 +125,7 @@ impl Mailbox {
             taken.as_mut().enable();
             {
                 let content = self.lock();
-                let has_room = content.items.len() < MESSAGES_MAX / 2 && content.bytes < BYTES_MAX / 2;
-                if has_room || content.end.is_some() {
+                if content.is_within(MESSAGES_MAX / 2, BYTES_MAX / 2) || content.end.is_some() {
                     return;
                 }
             }
@@ -134,6 +142,12 @@ impl Mailbox {
             self.taken.notify_waiters();
         }
         content.end
+    }
+
+    /// Says what was taken out and not given to the client.
+    pub(crate) fn keep(&self, items: &std::collections::VecDeque<Item>) {
+        self.lock().kept = (items.len(), items.iter().map(|item| item.payload.len()).sum());
+        self.taken.notify_waiters();
     }
 }
 

@@ -2,7 +2,8 @@
 //!
 //! A grant goes to the mailbox that its session is attached to, unless the reply to the request told it (a place that was
 //! granted as it was taken); everything else to those who observe the name. Each notice is encoded once, however many
-//! get it. Whom an event does not concern costs nothing but a look-up of its session and its name.
+//! get it. A grant waits for nobody: an observer that is still told what happened to that name before is given up, and
+//! looks anew. Whom an event does not concern costs nothing but a look-up of its session and its name.
 //!
 //! A session that ends is told to the stream it is attached to with the entry that ended it. Nothing is done at intervals.
 //!
@@ -16,7 +17,7 @@ mod waiting;
 
 use std::collections::HashMap;
 use std::hash::BuildHasher;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use foldhash::fast::RandomState;
@@ -38,27 +39,33 @@ const WATCHER: WatcherId = WatcherId(1);
 
 type Map<K, V> = HashMap<K, V, RandomState>;
 
+/// One wish to observe a name, from before it is granted until after it is over. It is known by its address: a mailbox
+/// may stop observing a name and begin again while the first wish is still seen to.
+#[derive(Debug, Default)]
+pub(crate) struct Observation {
+    is_over: AtomicBool,
+}
+
+impl Observation {
+    /// Nobody is to be told any more. Changes while the table is held.
+    pub(crate) fn is_over(&self) -> bool {
+        self.is_over.load(Ordering::Acquire)
+    }
+
+    fn end(&self) {
+        self.is_over.store(true, Ordering::Release);
+    }
+}
+
 /// Somebody who observes a name.
 struct Observer {
+    observation: Arc<Observation>,
     mailbox: Arc<Mailbox>,
     caller: Caller,
     /// Up to here it was told by another node, which may be ahead of this one.
     told_revision: u64,
     /// What happened since it came, while it is told what happened before.
     held: Option<Vec<Item>>,
-}
-
-impl Observer {
-    /// To be called when it goes, for whatever reason. What its sessions were granted while it was told what happened
-    /// before was held back with the rest, and is told nowhere else: it is given out all the same.
-    fn give_out_grants(&mut self, sessions: &Map<i64, Arc<Mailbox>>) {
-        let is_its = |session: i64| sessions.get(&session).is_some_and(|attached| Arc::ptr_eq(attached, &self.mailbox));
-        for item in self.held.take().into_iter().flatten() {
-            if item.granted.is_some_and(|(session, _)| is_its(session)) {
-                self.mailbox.push(item);
-            }
-        }
-    }
 }
 
 #[derive(Default)]
@@ -72,6 +79,32 @@ struct Table {
     everybody: Vec<Weak<Mailbox>>,
     auth: Arc<Auth>,
     stopped: bool,
+}
+
+/// A session that was attached a moment ago. It is detached again unless somebody keeps it: what was to follow may fail,
+/// or nobody may wait for it any more.
+pub(crate) struct Attaching<'a> {
+    router: &'a Router,
+    session: LeaseId,
+    mailbox: &'a Arc<Mailbox>,
+    after: u64,
+    is_kept: bool,
+}
+
+impl Attaching<'_> {
+    /// Leaves it attached, for the caller to detach: after which revision all is told.
+    pub(crate) fn keep(mut self) -> u64 {
+        self.is_kept = true;
+        self.after
+    }
+}
+
+impl Drop for Attaching<'_> {
+    fn drop(&mut self) {
+        if !self.is_kept {
+            self.router.detach(std::iter::once(self.session.0), self.mailbox);
+        }
+    }
 }
 
 /// Hands out what happens.
@@ -145,8 +178,8 @@ impl Router {
         }
     }
 
-    /// Has `mailbox` told of this session from now on, and no other. After which revision.
-    pub(crate) async fn attach(&self, session: LeaseId, mailbox: &Arc<Mailbox>) -> u64 {
+    /// Has `mailbox` told of this session from now on, and no other.
+    pub(crate) async fn attach<'a>(&'a self, session: LeaseId, mailbox: &'a Arc<Mailbox>) -> Attaching<'a> {
         let mut table = self.table_once_open().await;
         let before = table.sessions.insert(session.0, Arc::clone(mailbox));
         let after = self.routed();
@@ -154,7 +187,12 @@ impl Router {
         if let Some(before) = before.filter(|before| !Arc::ptr_eq(before, mailbox)) {
             before.push(self.encoder.lost(before.format, session, Reason::NotAllowed, "another stream attached it"));
         }
-        after
+        Attaching { router: self, session, mailbox, after, is_kept: false }
+    }
+
+    /// Whether `mailbox` is the one that is told of this session.
+    pub(crate) fn is_attached(&self, session: LeaseId, mailbox: &Arc<Mailbox>) -> bool {
+        self.lock().sessions.get(&session.0).is_some_and(|attached| Arc::ptr_eq(attached, mailbox))
     }
 
     /// Takes back what [`Router::attach`] did, unless another was attached since.
@@ -168,46 +206,48 @@ impl Router {
     }
 
     /// Has `mailbox` told what happens to a name: after which revision. If it names one that it was told of, it is to be
-    /// told first what happened after that, and all of this is held back until [`Router::caught_up`].
+    /// told first what happened after that, and all of this is held back until [`Router::caught_up`]. Nothing is done if
+    /// it was stopped before it began.
     pub(crate) async fn observe(
         &self,
         coordinator: &dyn Coordinator,
         caller: Caller,
         (kind, name): (Kind, &Name),
-        mailbox: &Arc<Mailbox>,
+        (mailbox, observation): (&Arc<Mailbox>, &Arc<Observation>),
         told_revision: u64,
     ) -> Result<u64, Problem> {
         let mut table = self.table_once_open().await;
         // Asked with the table held: a change of users and roles is looked at either here or there.
         coordinator.auth().check(&caller, &Need::ReadName(name.as_str()))?;
-        let Table { observers, sessions, .. } = &mut *table;
-        let observers = observers.entry(kind as u8).or_default().entry(name.as_str().into()).or_default();
-        leave(observers, sessions, mailbox);
-        let held = (told_revision > 0).then(Vec::new);
-        observers.push(Observer { mailbox: Arc::clone(mailbox), caller, told_revision, held });
+        if !observation.is_over() {
+            let observers = table.observers.entry(kind as u8).or_default().entry(name.as_str().into()).or_default();
+            let (observation, mailbox) = (Arc::clone(observation), Arc::clone(mailbox));
+            let held = (told_revision > 0).then(Vec::new);
+            observers.push(Observer { observation, mailbox, caller, told_revision, held });
+        }
         Ok(self.routed())
     }
 
     /// Gives out what was held back.
-    pub(crate) fn caught_up(&self, kind: Kind, name: &str, mailbox: &Arc<Mailbox>) {
+    pub(crate) fn caught_up(&self, kind: Kind, name: &str, observation: &Arc<Observation>) {
         let mut table = self.lock();
         let Some(observers) = table.observers.get_mut(&(kind as u8)).and_then(|names| names.get_mut(name)) else {
             return;
         };
-        for observer in observers.iter_mut().filter(|observer| Arc::ptr_eq(&observer.mailbox, mailbox)) {
+        for observer in observers.iter_mut().filter(|observer| Arc::ptr_eq(&observer.observation, observation)) {
             for item in observer.held.take().unwrap_or_default() {
-                mailbox.push(item);
+                observer.mailbox.push(item);
             }
         }
     }
 
-    /// Tells `mailbox` of a name no more.
-    pub(crate) fn stop_observing(&self, kind: Kind, name: &str, mailbox: &Arc<Mailbox>) {
+    /// Tells of a name no more, or does not begin to.
+    pub(crate) fn stop_observing(&self, kind: Kind, name: &str, observation: &Arc<Observation>) {
         let mut table = self.lock();
-        let Table { observers, sessions, .. } = &mut *table;
-        let Some(names) = observers.get_mut(&(kind as u8)) else { return };
+        observation.end();
+        let Some(names) = table.observers.get_mut(&(kind as u8)) else { return };
         if let Some(observers) = names.get_mut(name) {
-            leave(observers, sessions, mailbox);
+            observers.retain(|observer| !Arc::ptr_eq(&observer.observation, observation));
             if observers.is_empty() {
                 names.remove(name);
             }
@@ -309,12 +349,11 @@ impl Router {
         if Arc::ptr_eq(&auth, &table.auth) {
             return;
         }
-        let Table { observers, sessions, .. } = table;
-        for (kind, names) in observers {
+        for (kind, names) in &mut table.observers {
             for (name, observers) in names {
-                observers.retain_mut(|observer| {
+                observers.retain(|observer| {
                     let Err(refusal) = auth.check_again(&observer.caller, &Need::ReadName(name)) else { return true };
-                    observer.give_out_grants(sessions);
+                    observer.observation.end();
                     let kind = Kind::from_byte(*kind).unwrap_or(Kind::Lock);
                     match observer.mailbox.format {
                         Format::Stream => {
@@ -357,6 +396,15 @@ impl Router {
         let mut encoded = Encoded::new(&self.encoder, notice, event);
         if let (Some(mailbox), Some(_)) = (attached, granted) {
             let is_observer = |observer: &Observer| Arc::ptr_eq(&observer.mailbox, mailbox);
+            // Held back, it would be overtaken by replies and other grants, and lost if the client went then: it comes
+            // back with what it was told last. Told before what the observer missed, it would be lost to that.
+            let is_behind = |observer: &mut Observer| {
+                is_observer(observer) && observer.held.is_some() && now > observer.told_revision
+            };
+            for observer in observers.iter_mut().flat_map(|observers| observers.extract_if(.., is_behind)) {
+                observer.observation.end();
+                mailbox.push(self.encoder.not_observing(kind, name, &overtaken()));
+            }
             if !observers.as_ref().is_some_and(|observers| observers.iter().any(is_observer)) {
                 mailbox.push(encoded.item(mailbox.format, granted));
             }
@@ -389,17 +437,23 @@ impl Router {
         }
     }
 
+    /// How many sessions and observers there are.
+    #[cfg(test)]
+    pub(crate) fn registered(&self) -> (usize, usize) {
+        let table = self.lock();
+        let names = table.observers.values().flat_map(Map::values);
+        (table.sessions.len(), names.map(Vec::len).sum())
+    }
+
     /// Notices made of something else than an event.
     pub(crate) fn encoder(&self) -> &Encoder {
         &self.encoder
     }
 }
 
-/// Lets a mailbox observe no more.
-fn leave(observers: &mut Vec<Observer>, sessions: &Map<i64, Arc<Mailbox>>, mailbox: &Arc<Mailbox>) {
-    for mut observer in observers.extract_if(.., |observer| Arc::ptr_eq(&observer.mailbox, mailbox)) {
-        observer.give_out_grants(sessions);
-    }
+fn overtaken() -> Problem {
+    let text = "a grant to the client came before all was told that happened until then; ask what is";
+    Problem::new(v1::error::Family::Absent, "COMPACTED", text)
 }
 
 fn at(event: &Event) -> Revision {

@@ -26,12 +26,6 @@ pub(crate) struct Services {
     node: u64,
 }
 
-/// What a session holds: a page of it, and how much it is in all.
-pub(crate) struct Known {
-    pub(crate) holdings: Vec<v1::Holding>,
-    pub(crate) count: u64,
-}
-
 impl Services {
     pub(crate) fn new(coordinator: Arc<dyn Coordinator>, config: FaceConfig) -> Services {
         Services {
@@ -109,14 +103,18 @@ impl Services {
         }
     }
 
-    /// A session of the caller's, with what it holds after so many.
-    pub(crate) async fn session(&self, caller: &Caller, session: LeaseId, skip: u64) -> Result<Known, Problem> {
+    /// What a session of the caller's has after so many: a page of it.
+    pub(crate) async fn session(
+        &self,
+        caller: &Caller,
+        session: LeaseId,
+        skip: u64,
+    ) -> Result<Vec<v1::Holding>, Problem> {
         let holdings = tidelock_model::limits::NATIVE_LIST_MAX;
         let query = NativeQuery::Session { session, skip, holdings };
         let (_, found) = self.find(caller, query, Consistency::Linearizable).await?;
         let found = crate::questions::sessions_found(found)?.into_iter().next();
-        let found = found.ok_or(tidelock_model::NativeError::UnknownSession)?;
-        Ok(Known { holdings: found.holdings, count: found.count })
+        Ok(found.ok_or(tidelock_model::NativeError::UnknownSession)?.holdings)
     }
 
     /// The time to live of a session of the caller's.

@@ -2,7 +2,7 @@
 //! tested with the real one.
 
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker};
 
@@ -13,8 +13,9 @@ use tidelock_coordinator::{
 use tidelock_model::native_records::Place;
 use tidelock_model::{
     Answer, Auth, Caller, ClusterId, Command, Data, Event, Holding, Kind, LeaseId, LeaseInfo, LogIndex, Member,
-    MemberChange, MemberFound, Mode, Name, NativeAnswer, NativeCommand, NativeFound, NativeQuery, NativeSession,
-    NodeId, Outcome, Query, QueryAnswer, Record, RecordMeta, RequestId, Revision, Term, native_keys,
+    MemberChange, MemberFound, Mode, Name, NativeAnswer, NativeCommand, NativeError, NativeFound, NativeQuery,
+    NativeSession, NodeId, ObjectFound, Outcome, Query, QueryAnswer, Record, RecordMeta, RequestId, Revision, Term,
+    native_keys,
 };
 use tokio::sync::{Notify, oneshot};
 
@@ -30,12 +31,25 @@ pub(crate) struct Double {
     auth: Mutex<Arc<Auth>>,
     /// Places that every session has: name, place and token.
     held: Mutex<Vec<(Name, u64, u64)>>,
+    /// The first place of every election, which the session has: place, token, and where it moved from.
+    leads: Mutex<Option<(u64, u64, u64)>>,
+    /// The first of them is given back as soon as a part of them was told.
+    gives_back: AtomicBool,
     /// The session that was asked about last, which has them.
     asked_of: AtomicI64,
     /// How far the cluster is, if it is further than this node.
     reached: AtomicU64,
+    /// Which questions are not answered, or not well.
+    unanswered: Mutex<Option<(Unanswered, fn(&NativeQuery) -> bool)>>,
     /// How often it was asked for anything.
     questions: AtomicU64,
+}
+
+/// What becomes of a question that is not answered.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Unanswered {
+    Refused,
+    Waits,
 }
 
 #[derive(Default)]
@@ -81,6 +95,16 @@ impl Double {
         self.held.lock().unwrap().push((Name::new(name).unwrap(), place, token));
     }
 
+    /// Lets the session that was asked about last have the first place of an election, or nobody.
+    pub(crate) fn lead(&self, place: Option<(u64, u64, u64)>) {
+        *self.leads.lock().unwrap() = place;
+    }
+
+    /// Lets the first place be given back between two questions.
+    pub(crate) fn give_back(&self) {
+        self.gives_back.store(true, Ordering::SeqCst);
+    }
+
     /// Lets only users in from now on, of whom there are none.
     pub(crate) fn shut_out_everybody(&self) {
         let mut auth = Auth::default();
@@ -91,6 +115,11 @@ impl Double {
     /// Lets the cluster have reached a revision.
     pub(crate) fn reach(&self, revision: u64) {
         self.reached.store(revision, Ordering::SeqCst);
+    }
+
+    /// Lets some questions go unanswered from now on.
+    pub(crate) fn leave_unanswered(&self, how: Unanswered, which: fn(&NativeQuery) -> bool) {
+        *self.unanswered.lock().unwrap() = Some((how, which));
     }
 
     /// How often anything was asked, proposed or renewed so far.
@@ -114,6 +143,11 @@ impl Double {
 /// The outcome of a request that was carried out.
 pub(crate) fn outcome(revision: u64, answer: NativeAnswer) -> Result<Outcome, ProposeError> {
     Ok(Outcome { revision: Revision(revision), index: LogIndex(revision), result: Ok(Answer::Native(answer)) })
+}
+
+/// The outcome of a request that was refused.
+pub(crate) fn refused(why: NativeError) -> Result<Outcome, ProposeError> {
+    Ok(Outcome { revision: Revision(1), index: LogIndex(1), result: Err(why.into()) })
 }
 
 /// The grant of a place.
@@ -155,13 +189,25 @@ impl Coordinator for Double {
     /// Every session there is lives.
     fn read(&self, _: Caller, query: Query, _: Consistency) -> Answering<'_, Result<QueryAnswer, ReadError>> {
         self.questions.fetch_add(1, Ordering::SeqCst);
+        if let Query::Native(query) = &query
+            && let Some((how, _)) = self.unanswered.lock().unwrap().filter(|(_, which)| which(query))
+        {
+            return match how {
+                Unanswered::Refused => Box::pin(std::future::ready(Err(ReadError::Stopping))),
+                Unanswered::Waits => Box::pin(std::future::pending()),
+            };
+        }
         let found = match query {
-            Query::Native(NativeQuery::Session { session, .. }) => {
+            Query::Native(NativeQuery::Session { session, skip, holdings }) => {
                 self.asked_of.store(session.0, Ordering::SeqCst);
-                let held = self.held.lock().unwrap().clone().into_iter();
+                let mut held = self.held.lock().unwrap();
+                let count = held.len() as u64;
+                let page = held.iter().skip(skip as usize).take(holdings as usize).cloned();
                 let holding = |(name, place, token)| Holding { kind: Kind::Lock, name, place, token };
-                let (owner, holdings): (_, Vec<Holding>) = (String::new(), held.map(holding).collect());
-                let count = holdings.len() as u64;
+                let (owner, holdings): (_, Vec<Holding>) = (String::new(), page.map(holding).collect());
+                if !holdings.is_empty() && self.gives_back.swap(false, Ordering::SeqCst) {
+                    held.remove(0);
+                }
                 let one = NativeSession { session, ttl_s: 60, owner, acknowledged: 0, holdings, count };
                 NativeFound::Sessions(vec![one])
             }
@@ -172,6 +218,16 @@ impl Coordinator for Double {
                     let queued = Some(stored(token));
                     MemberFound { place, session, queued, parties: None, version: 0 }
                 }))
+            }
+            Query::Native(NativeQuery::Describe { .. }) => {
+                let session = LeaseId(self.asked_of.load(Ordering::SeqCst));
+                let first = self.leads.lock().unwrap().map(|(place, token, moved_from)| {
+                    let queued = Some(Place { moved_from, ..stored(token) });
+                    MemberFound { place, session, queued, parties: None, version: 0 }
+                });
+                let members: Vec<MemberFound> = first.into_iter().collect();
+                let count = members.len() as u64;
+                NativeFound::Object(ObjectFound { head: None, created: 0, tally: None, root: None, members, count })
             }
             _ => NativeFound::Sessions(Vec::new()),
         };

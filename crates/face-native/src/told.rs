@@ -18,6 +18,7 @@ use tonic::{Code, Status};
 
 use crate::mailbox::{Format, Item, Mailbox};
 use crate::problem::Problem;
+use crate::router::Observation;
 use crate::services::Services;
 
 /// How long a stream of events may be silent: proxies cut what they take for dead.
@@ -25,7 +26,7 @@ const COMMENT_EVERY: Duration = Duration::from_secs(15);
 
 /// What is listened to.
 enum Subject {
-    Name(Kind, Name),
+    Name(Kind, Name, Arc<Observation>),
     Session(LeaseId),
 }
 
@@ -199,7 +200,7 @@ impl Drop for Told {
     fn drop(&mut self) {
         let router = &self.services.router;
         match &self.subject {
-            Subject::Name(kind, name) => router.stop_observing(*kind, name.as_str(), &self.mailbox),
+            Subject::Name(kind, name, observation) => router.stop_observing(*kind, name.as_str(), observation),
             Subject::Session(session) => router.detach(std::iter::once(session.0), &self.mailbox),
         }
     }
@@ -215,13 +216,16 @@ impl Services {
         format: Format,
     ) -> Result<Body, Problem> {
         self.check_told(told_revision).await?;
-        let mailbox = self.router.mailbox(format);
-        let after = self.router.observe(&*self.coordinator, caller, (kind, &name), &mailbox, told_revision).await?;
-        let (services, of, to) = (Arc::clone(self), name.clone(), Arc::clone(&mailbox));
+        let (mailbox, observation) = (self.router.mailbox(format), Arc::default());
+        let whom = (&mailbox, &observation);
+        let after = self.router.observe(&*self.coordinator, caller, (kind, &name), whom, told_revision).await?;
+        let (services, of) = (Arc::clone(self), name.clone());
+        let (to, by) = (Arc::clone(&mailbox), Arc::clone(&observation));
         let catching_up: Option<CatchingUp> = (told_revision > 0).then(|| {
-            Box::pin(async move { services.catch_up((kind, &of), told_revision, after, &to).await }) as CatchingUp
+            Box::pin(async move { services.catch_up((kind, &of), told_revision, after, (&to, &by)).await })
+                as CatchingUp
         });
-        Ok(told(Arc::clone(self), mailbox, Subject::Name(kind, name), (after, catching_up)))
+        Ok(told(Arc::clone(self), mailbox, Subject::Name(kind, name, observation), (after, catching_up)))
     }
 
     /// Listens to a session, and first to what it was granted after the revision that was told last.
@@ -233,7 +237,7 @@ impl Services {
         format: Format,
     ) -> Result<Body, Problem> {
         let mailbox = self.router.mailbox(format);
-        let (after, _) = self.begin_attaching(&caller, session, &mailbox).await?;
+        let after = self.begin_attaching(&caller, session, &mailbox).await?.0.keep();
         let (services, to) = (Arc::clone(self), Arc::clone(&mailbox));
         let catching_up: Option<CatchingUp> = (told_revision > 0).then(|| {
             Box::pin(async move { services.tell_missed_grants(&caller, session, told_revision, &to).await })
@@ -308,7 +312,7 @@ mod tests {
         let services = face.services();
         granted(&double, services, LeaseId(1), "somebody else's", 10).await;
         let mailbox = services.router.mailbox(Format::Events);
-        let after = services.router.attach(SESSION, &mailbox).await;
+        let after = services.router.attach(SESSION, &mailbox).await.keep();
         let (tell, mut to_tell) = mpsc::channel(16);
         let to = Arc::clone(&mailbox);
         let catching_up: CatchingUp = Box::pin(async move {

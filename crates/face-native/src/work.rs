@@ -16,7 +16,7 @@ use crate::mailbox::{Mailbox, PlaceOf};
 use crate::problem::Problem;
 use crate::questions;
 use crate::renewals::Renewal;
-use crate::router::{Encoded, missed_grant};
+use crate::router::{Attaching, Encoded, Observation, missed_grant};
 use crate::services::Services;
 use crate::translate;
 
@@ -27,7 +27,7 @@ pub(crate) enum Work {
     Close { caller: Caller, session: LeaseId },
     Attach { caller: Caller, session: LeaseId, told_revision: u64 },
     KeepAlive { session: LeaseId, sent: u64 },
-    Observe { caller: Caller, kind: Kind, name: Name, told_revision: u64 },
+    Observe { caller: Caller, kind: Kind, name: Name, told_revision: u64, observation: Arc<Observation> },
 }
 
 /// What it came to.
@@ -37,7 +37,7 @@ pub(crate) enum Done {
     Closed { session: LeaseId, result: Result<v1::CloseReply, Problem> },
     Attached { session: LeaseId, result: Result<Attached, Problem> },
     KeptAlive { session: LeaseId, sent: u64, result: Result<Renewal, Problem> },
-    Observing { kind: Kind, name: Name, result: Result<u64, Problem> },
+    Observing { kind: Kind, name: Name, observation: Arc<Observation>, result: Result<u64, Problem> },
 }
 
 /// A session is attached.
@@ -68,9 +68,10 @@ pub(crate) async fn carry_out(services: Arc<Services>, mailbox: Arc<Mailbox>, wo
         Work::KeepAlive { session, sent } => {
             Done::KeptAlive { session, sent, result: services.renewals.renew(session).await }
         }
-        Work::Observe { caller, kind, name, told_revision } => {
-            let result = services.observe(caller, (kind, &name), told_revision, &mailbox).await;
-            Done::Observing { kind, name, result }
+        Work::Observe { caller, kind, name, told_revision, observation } => {
+            let whom = (&mailbox, &observation);
+            let result = services.observe(caller, (kind, &name), told_revision, whom).await;
+            Done::Observing { kind, name, observation, result }
         }
     }
 }
@@ -85,21 +86,21 @@ impl Services {
         told_revision: u64,
         mailbox: &Arc<Mailbox>,
     ) -> Result<Attached, Problem> {
-        let (after, ttl_ms) = self.begin_attaching(caller, session, mailbox).await?;
+        let (attaching, ttl_ms) = self.begin_attaching(caller, session, mailbox).await?;
         if told_revision == 0 {
-            return Ok(Attached { after, ttl_ms, told_with: 0 });
+            return Ok(Attached { after: attaching.keep(), ttl_ms, told_with: 0 });
         }
         self.tell_missed_grants(caller, session, told_revision, mailbox).await?;
-        Ok(Attached { after, ttl_ms, told_with: mailbox.pushed() })
+        Ok(Attached { after: attaching.keep(), ttl_ms, told_with: mailbox.pushed() })
     }
 
-    /// Attaches a session of the caller's: after which revision all is pushed, and its time to live.
-    pub(crate) async fn begin_attaching(
-        &self,
+    /// Attaches a session of the caller's, with its time to live.
+    pub(crate) async fn begin_attaching<'a>(
+        &'a self,
         caller: &Caller,
         session: LeaseId,
-        mailbox: &Arc<Mailbox>,
-    ) -> Result<(u64, u32), Problem> {
+        mailbox: &'a Arc<Mailbox>,
+    ) -> Result<(Attaching<'a>, u32), Problem> {
         // Whether it is the caller's is asked before it is taken from another stream, and what it holds afterwards.
         let ttl_ms = self.ttl_ms(caller, session).await?;
         Ok((self.put_into_router(session, mailbox).await?, ttl_ms))
@@ -114,17 +115,40 @@ impl Services {
         mailbox: &Arc<Mailbox>,
     ) -> Result<v1::OpenReply, Problem> {
         let reply = self.open(caller, owner, request).await?;
-        self.put_into_router(LeaseId(reply.session), mailbox).await?;
+        self.put_into_router(LeaseId(reply.session), mailbox).await?.keep();
         Ok(reply)
     }
 
-    async fn put_into_router(&self, session: LeaseId, mailbox: &Arc<Mailbox>) -> Result<u64, Problem> {
-        let after = self.router.attach(session, mailbox).await;
-        if let Err(problem) = self.still_lives(session).await {
-            self.router.detach(std::iter::once(session.0), mailbox);
-            return Err(problem);
+    async fn put_into_router<'a>(
+        &'a self,
+        session: LeaseId,
+        mailbox: &'a Arc<Mailbox>,
+    ) -> Result<Attaching<'a>, Problem> {
+        let attaching = self.router.attach(session, mailbox).await;
+        self.still_lives(session).await?;
+        Ok(attaching)
+    }
+
+    /// All that a session has. What is given back between two pages moves all behind it, so each page begins with the
+    /// last one of the page before; if that is not there any more, all is read again.
+    async fn holdings(&self, caller: &Caller, session: LeaseId) -> Result<Vec<v1::Holding>, Problem> {
+        let same = |one: &v1::Holding, other: &v1::Holding| {
+            (one.place, one.kind, &one.name) == (other.place, other.kind, &other.name)
+        };
+        let mut all: Vec<v1::Holding> = Vec::new();
+        loop {
+            let last = all.pop();
+            let holdings = self.session(caller, session, all.len() as u64).await?;
+            let is_last_page = holdings.len() < NATIVE_LIST_MAX as usize;
+            if last.is_some_and(|last| !holdings.first().is_some_and(|first| same(first, &last))) {
+                all.clear();
+                continue;
+            }
+            all.extend(holdings);
+            if is_last_page {
+                return Ok(all);
+            }
         }
-        Ok(after)
     }
 
     /// Tells what a session was granted after a revision and still holds, at the pace of its client.
@@ -135,15 +159,8 @@ impl Services {
         told_revision: u64,
         mailbox: &Arc<Mailbox>,
     ) -> Result<(), Problem> {
-        let mut missed = Vec::new();
-        for page in 0.. {
-            let skip = page * u64::from(NATIVE_LIST_MAX);
-            let known = self.session(caller, session, skip).await?;
-            missed.extend(known.holdings.into_iter().filter(|one| one.token > told_revision && one.token != one.place));
-            if skip + u64::from(NATIVE_LIST_MAX) >= known.count {
-                break;
-            }
-        }
+        let mut missed = self.holdings(caller, session).await?;
+        missed.retain(|one| one.token > told_revision && one.token != one.place);
         missed.sort_unstable_by_key(|one| one.token);
         for v1::Holding { kind, name, place, .. } in missed {
             let request = v1::DescribeRequest { kind, name, place, ..Default::default() };
@@ -169,14 +186,14 @@ impl Services {
         caller: Caller,
         (kind, name): (Kind, &Name),
         told_revision: u64,
-        mailbox: &Arc<Mailbox>,
+        whom: (&Arc<Mailbox>, &Arc<Observation>),
     ) -> Result<u64, Problem> {
         self.check_told(told_revision).await?;
-        let after = self.router.observe(&*self.coordinator, caller, (kind, name), mailbox, told_revision).await?;
+        let after = self.router.observe(&*self.coordinator, caller, (kind, name), whom, told_revision).await?;
         if told_revision == 0 {
             return Ok(after);
         }
-        self.catch_up((kind, name), told_revision, after, mailbox).await.map(|()| told_revision)
+        self.catch_up((kind, name), told_revision, after, whom).await.map(|()| told_revision)
     }
 
     /// Refuses a revision that no node can have told of. One that is ahead of this node is asked about.
@@ -199,23 +216,25 @@ impl Services {
         (kind, name): (Kind, &Name),
         told_revision: u64,
         after: u64,
-        mailbox: &Arc<Mailbox>,
+        whom: (&Arc<Mailbox>, &Arc<Observation>),
     ) -> Result<(), Problem> {
-        let replayed = self.replay((kind, name), told_revision, after, mailbox).await;
+        let replayed = self.replay((kind, name), told_revision, after, whom).await;
         match replayed {
-            Ok(()) => self.router.caught_up(kind, name.as_str(), mailbox),
-            Err(_) => self.router.stop_observing(kind, name.as_str(), mailbox),
+            Ok(()) => self.router.caught_up(kind, name.as_str(), whom.1),
+            // Nobody wants to know any more.
+            Err(_) if whom.1.is_over() => return Ok(()),
+            Err(_) => self.router.stop_observing(kind, name.as_str(), whom.1),
         }
         replayed
     }
 
-    /// Tells what happened to a name after one revision and up to another.
+    /// Tells what happened to a name after one revision and up to another, as long as somebody wants to know.
     async fn replay(
         &self,
         (kind, name): (Kind, &Name),
         told_revision: u64,
         up_to: u64,
-        mailbox: &Arc<Mailbox>,
+        (mailbox, observation): (&Arc<Mailbox>, &Arc<Observation>),
     ) -> Result<(), Problem> {
         if told_revision >= up_to {
             return Ok(());
@@ -234,10 +253,10 @@ impl Services {
                 Some(WatchNotice::Opened { .. }) => {}
                 Some(WatchNotice::Events { events, .. }) => {
                     for event in events.iter() {
-                        if at(event) > up_to {
+                        mailbox.until_room().await;
+                        if at(event) > up_to || observation.is_over() {
                             return Ok(());
                         }
-                        mailbox.until_room().await;
                         self.tell_again(event, mailbox);
                     }
                 }

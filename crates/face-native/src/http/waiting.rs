@@ -54,9 +54,14 @@ pub(super) async fn ask(
             Ok(granted) => (place.place, place.token) = granted?,
             Err(_elapsed) => {
                 let op = NativeOp::GiveUp { kind, name: name.clone(), place: place.place };
-                services.ask(caller, NativeRequest { session, number: next, acknowledged, op }).await?;
-                let text = format!("not granted within {wait_ms} ms; the place is given up, by request {next}");
-                return Err(Problem::new(Family::Refused, "NOT_IN_TIME", text));
+                let given_up = services.ask(caller, NativeRequest { session, number: next, acknowledged, op }).await;
+                // It may have been named to follow the leader at the last moment: then there is nothing to give up.
+                let Err(problem) = given_up else {
+                    let text = format!("not granted within {wait_ms} ms; the place is given up, by request {next}");
+                    return Err(Problem::new(Family::Refused, "NOT_IN_TIME", text));
+                };
+                let moved = moved(services, (kind, &name), session, place.place, false).await;
+                (place.place, place.token) = moved.map_err(|_| problem)?;
             }
         }
     }
@@ -77,7 +82,7 @@ async fn granted(
         match member(services, subject, place).await? {
             Some(own) if own.session == session.0 && own.token != 0 => return Ok((own.place, own.token)),
             Some(own) if own.session == session.0 => {}
-            _ => return moved(services, subject, session, place).await,
+            _ => return moved(services, subject, session, place, true).await,
         }
         if !waiter.happened().await {
             return Err(Problem::new(Family::Unknown, "INTERRUPTED", "the node stopped"));
@@ -110,10 +115,54 @@ async fn moved(
     (kind, name): (Kind, &Name),
     session: LeaseId,
     place: u64,
+    stale: bool,
 ) -> Result<(u64, u64), Problem> {
-    let first = first_member(services, about(kind, name)).await?;
+    let first = first_member(services, v1::DescribeRequest { stale, ..about(kind, name) }).await?;
     match first.filter(|first| first.session == session.0 && first.moved_from == place) {
         Some(own) => Ok((own.place, own.token)),
         None => Err(Problem::new(Family::Lost, "LOST_PLACE", "the place is gone: given up, or lost with its session")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::test_double::{Double, outcome, refused};
+    use crate::{FaceConfig, NativeFace};
+    use tidelock_client_port::{Credential, PREFIX_BYTES};
+    use tidelock_model::{NativeAnswer, NativeError};
+
+    /// A candidate that leads must not be told that its place is lost: it would not lead, and nobody else would.
+    #[tokio::test]
+    async fn who_is_named_to_follow_the_leader_as_its_time_ends_is_told_so() {
+        let double = Arc::new(Double::default());
+        let face = NativeFace::new(double.clone(), FaceConfig::default());
+        let (services, session) = (face.services(), LeaseId(7));
+        // The one who has what the double has.
+        services.ttl_ms(&Caller::Internal, session).await.unwrap();
+        double.hold("e", 5, 0);
+        for is_named in [true, false] {
+            let op = Some(v1::request::Op::Campaign(v1::Campaign { name: "e".into(), ..Default::default() }));
+            let request = v1::Request { session: session.0, number: 1, acknowledged: 0, op };
+            let proof = Proof::Shown(Credential::default());
+            let asked = ask(services, &proof, request.encode_to_vec().into(), 1);
+            let cluster = async {
+                let (_, answer) = double.proposal().await;
+                answer.send(outcome(5, NativeAnswer::Place { place: 5, token: 0, ahead: 1 })).unwrap();
+                let (_, answer) = double.proposal().await;
+                double.lead(is_named.then_some((2, 9, 5)));
+                answer.send(refused(NativeError::NoSuchPlace { place: 5 })).unwrap();
+            };
+            let (reply, ()) = tokio::join!(asked, cluster);
+            if is_named {
+                let reply = v1::Reply::decode(reply.unwrap().slice(PREFIX_BYTES..)).unwrap();
+                let Some(Replied::Answer(v1::Answer { answer: Some(Answer::Place(place)) })) = reply.result else {
+                    panic!("{reply:?}");
+                };
+                assert_eq!((place.place, place.token), (2, 9));
+            } else {
+                assert_eq!(reply.unwrap_err().code, "NO_SUCH_PLACE");
+            }
+        }
     }
 }
