@@ -22,14 +22,14 @@ use crate::callers::Proof;
 use crate::connect::connect;
 use crate::mailbox::MESSAGES_MAX;
 use crate::services::Services;
-use crate::test_double::{Double, Unanswered, grant};
+use crate::test_double::{Double, Unanswered, Which, grant};
 use crate::{FaceConfig, NativeFace};
 
 /// A face, and one stream to it.
 struct Stream {
     double: Arc<Double>,
     face: NativeFace,
-    sender: mpsc::UnboundedSender<Bytes>,
+    sender: mpsc::Sender<Bytes>,
     body: Body,
 }
 
@@ -37,7 +37,7 @@ impl Stream {
     fn new() -> Stream {
         let double = Arc::new(Double::default());
         let face = NativeFace::new(double.clone(), FaceConfig::default());
-        let (sender, received) = mpsc::unbounded_channel::<Bytes>();
+        let (sender, received) = mpsc::channel::<Bytes>(16);
         let frames = futures_util::stream::unfold(received, |mut received| async {
             received.recv().await.map(|data| (Ok::<_, Infallible>(Frame::data(data)), received))
         });
@@ -56,7 +56,7 @@ impl Stream {
         for message in messages {
             all.extend_from_slice(&framed(&v1::FromClient { message: Some(message) }));
         }
-        self.sender.send(all.freeze()).unwrap();
+        self.sender.try_send(all.freeze()).unwrap();
     }
 
     /// What it gives out, when all is done that can be done now.
@@ -115,7 +115,7 @@ async fn an_observation_that_is_stopped_before_it_began_leaves_nothing() {
 async fn a_session_is_attached_to_nothing_that_is_gone() {
     let attach = || FromClient::Attach(v1::Attach { session: 77, told_revision: 4 });
     let open = || FromClient::Open(v1::OpenRequest { ttl_ms: 60_000, client: 0 });
-    let about_members: fn(&NativeQuery) -> bool = |query| matches!(query, NativeQuery::Member { .. });
+    let about_members: Which = |query| matches!(query, NativeQuery::Member { .. });
     // What it missed cannot be told.
     let mut stream = Stream::new();
     stream.double.hold("mine", 2, 5);

@@ -40,10 +40,13 @@ pub(crate) struct Double {
     /// How far the cluster is, if it is further than this node.
     reached: AtomicU64,
     /// Which questions are not answered, or not well.
-    unanswered: Mutex<Option<(Unanswered, fn(&NativeQuery) -> bool)>>,
+    unanswered: Mutex<Option<(Unanswered, Which)>>,
     /// How often it was asked for anything.
     questions: AtomicU64,
 }
+
+/// Some of the questions.
+pub(crate) type Which = fn(&NativeQuery) -> bool;
 
 /// What becomes of a question that is not answered.
 #[derive(Clone, Copy, Debug)]
@@ -118,7 +121,7 @@ impl Double {
     }
 
     /// Lets some questions go unanswered from now on.
-    pub(crate) fn leave_unanswered(&self, how: Unanswered, which: fn(&NativeQuery) -> bool) {
+    pub(crate) fn leave_unanswered(&self, how: Unanswered, which: Which) {
         *self.unanswered.lock().unwrap() = Some((how, which));
     }
 
