@@ -298,11 +298,13 @@ impl<D: Disk + Clone + 'static, L: Links> ConsensusWorker<D, L> {
     /// A peer of this cluster that refuses this node as removed has carried out the removal; one that knew
     /// it with another disk knows of promises it has lost.
     fn heed_refusals(&mut self) {
-        if self.replica.leader().is_some() {
-            return;
-        }
         let first = self.shared.identity.first_members.iter().map(|member| member.id);
-        let peers: BTreeSet<NodeId> = first.chain(self.replica.members().by_id.keys().copied()).collect();
+        let peers: BTreeSet<NodeId> = match self.replica.leader() {
+            // Whoever is led is told by the log, unless it is the leader who refuses it. A learner seeks no election, so
+            // it would wait for that leader for ever.
+            Some(leader) => BTreeSet::from([leader]),
+            None => first.chain(self.replica.members().by_id.keys().copied()).collect(),
+        };
         for peer in peers {
             let problem = self.links.link_state(peer).and_then(|state| state.problem).unwrap_or_default();
             // About this node, not merely in these words: a peer may be told of its own removal.

@@ -50,6 +50,8 @@ const PINNED: &[(u64, &str, &str)] = &[
     ),
     (100_626, "", "a removed leader that lingered was ended by an assertion of the engine (bug 30)"),
     (2_000_106, "", "a leader left when its removal was agreed on, and nobody else knew (bug 55)"),
+    (4_000_508, "", "a removed learner waited for its leader for ever (bug 63)"),
+    (4_000_711, "", "judged before a member that joined late was sent a snapshot by a slow disk"),
 ];
 
 /// What was found once was real for some user; found again it would be a mistake made twice.

@@ -21,8 +21,9 @@ use crate::plan::{MILLISECOND, Plan, SECOND};
 const GO_ON: Micros = 3 * SECOND;
 /// How long watchers are given at the very end.
 const LAST_EVENTS: Micros = 2_500 * MILLISECOND;
-/// How long what was decided in the last moment, such as the end of a lease, may take to reach everybody.
-const SETTLE: Micros = SECOND;
+/// How long what was decided in the last moment, such as the end of a lease, may take to reach everybody. A member that
+/// joined then is sent a snapshot, and a slow disk takes seconds to write one.
+const SETTLE: Micros = 10 * SECOND;
 /// How often it is looked whether it has.
 const SETTLE_EVERY: Micros = 10 * MILLISECOND;
 /// One seed in so many is idle for this long before it ends.
