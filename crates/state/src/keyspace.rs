@@ -24,11 +24,12 @@ mod past;
 
 use std::cmp::Ordering;
 use std::iter::Peekable;
+use std::marker::PhantomData;
 
 use tidelock_model::{Key, KeyRange, KeyValue, Record, Revision};
 
-use self::past::{ByKeyOfVersions, Past};
-use crate::tree::{Iter, Order, Tree};
+use self::past::Past;
+use crate::tree::{Iter, NODE_MAX, Order, Tree};
 
 pub(crate) use self::past::Versions;
 
@@ -38,19 +39,33 @@ pub(crate) type Position = (Revision, u32);
 /// After every position there is.
 pub(crate) const POSITION_END: Position = (Revision(u64::MAX), u32::MAX);
 
-pub(crate) struct ByKey;
-impl Order for ByKey {
-    type Item = KeyValue;
+/// What is sorted by its key.
+pub(crate) trait Keyed {
+    /// Most items in a leaf.
+    const LEAF_MAX: usize = NODE_MAX;
+    fn key(&self) -> &Key;
+}
+
+impl Keyed for KeyValue {
+    fn key(&self) -> &Key {
+        &self.key
+    }
+}
+
+pub(crate) struct ByKey<T>(PhantomData<T>);
+impl<T: Keyed> Order for ByKey<T> {
+    const LEAF_MAX: usize = T::LEAF_MAX;
+    type Item = T;
     type Pivot = Key;
     type Probe<'a> = &'a Key;
-    fn probe(item: &KeyValue) -> &Key {
-        &item.key
+    fn probe(item: &T) -> &Key {
+        item.key()
     }
-    fn pivot(item: &KeyValue) -> Key {
-        item.key.clone()
+    fn pivot(item: &T) -> Key {
+        item.key().clone()
     }
-    fn compare(item: &KeyValue, probe: &Key) -> Ordering {
-        item.key.cmp(probe)
+    fn compare(item: &T, probe: &Key) -> Ordering {
+        item.key().cmp(probe)
     }
     fn compare_pivot(pivot: &Key, probe: &Key) -> Ordering {
         pivot.cmp(probe)
@@ -60,8 +75,8 @@ impl Order for ByKey {
     fn probe_bytes<'a>(probe: Self::Probe<'a>) -> &'a [u8] {
         probe.as_stored()
     }
-    fn item_bytes(item: &KeyValue) -> &[u8] {
-        item.key.as_stored()
+    fn item_bytes(item: &T) -> &[u8] {
+        item.key().as_stored()
     }
     fn pivot_bytes(pivot: &Key) -> &[u8] {
         pivot.as_stored()
@@ -90,7 +105,7 @@ impl Order for ByPosition {
 }
 
 pub(crate) struct Keyspace {
-    live: Tree<ByKey>,
+    live: Tree<ByKey<KeyValue>>,
     past: Past,
     history: Tree<ByPosition>,
     /// Revision of the newest version held: reading at or after it needs `live` alone.
@@ -209,12 +224,12 @@ impl Keyspace {
     }
 
     /// Superseded versions of keys from `start` on, in order of keys.
-    pub(crate) fn past_from(&self, start: &Key) -> Iter<'_, ByKeyOfVersions> {
+    pub(crate) fn past_from(&self, start: &Key) -> Iter<'_, ByKey<Versions>> {
         self.past.iter_from(start)
     }
 
     /// Keys that exist now from `start` on, in order.
-    pub(crate) fn live_from(&self, start: &Key) -> Iter<'_, ByKey> {
+    pub(crate) fn live_from(&self, start: &Key) -> Iter<'_, ByKey<KeyValue>> {
         self.live.iter_from(start)
     }
 
@@ -354,9 +369,9 @@ pub(crate) struct Seen<'a> {
 
 /// A walk over the keys of a range as of one revision.
 pub(crate) struct Scan<'a> {
-    live: Peekable<Iter<'a, ByKey>>,
+    live: Peekable<Iter<'a, ByKey<KeyValue>>>,
     /// Absent when `live` alone tells everything.
-    past: Option<Peekable<Iter<'a, ByKeyOfVersions>>>,
+    past: Option<Peekable<Iter<'a, ByKey<Versions>>>>,
     end: &'a Key,
     at: Revision,
 }

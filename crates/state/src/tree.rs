@@ -23,7 +23,7 @@ use run::{Items, Pivots, Run};
 
 /// Most items in a leaf and children in a branch. 64 items of 32 bytes are 2 KiB: shifting them costs
 /// less than the cache misses of one more level.
-const NODE_MAX: usize = 64;
+pub(crate) const NODE_MAX: usize = 64;
 
 /// Nodes grow by this many elements at a time instead of doubling: spare room is what the memory
 /// budget per key is lost to.

@@ -4,13 +4,12 @@
 //! came and went is one item. Versions go at the front, when they are swept, and come at the end; one among a million
 //! is found by halving.
 
-use std::cmp::Ordering;
 use std::collections::VecDeque;
 
 use tidelock_model::{Key, Record};
 
-use super::Position;
-use crate::tree::{Iter, Order, Tree};
+use super::{ByKey, Keyed, Position};
+use crate::tree::{Iter, Tree};
 
 /// What is held of one key; never empty.
 pub(crate) struct Versions {
@@ -42,40 +41,16 @@ impl Versions {
     }
 }
 
-pub(crate) struct ByKeyOfVersions;
-impl Order for ByKeyOfVersions {
+impl Keyed for Versions {
     /// As many bytes as other leaves have, nearly: its items are larger.
     const LEAF_MAX: usize = 32;
-    type Item = Versions;
-    type Pivot = Key;
-    type Probe<'a> = &'a Key;
-    fn probe(item: &Versions) -> &Key {
-        &item.key
-    }
-    fn pivot(item: &Versions) -> Key {
-        item.key.clone()
-    }
-    fn compare(item: &Versions, probe: &Key) -> Ordering {
-        item.key.cmp(probe)
-    }
-    fn compare_pivot(pivot: &Key, probe: &Key) -> Ordering {
-        pivot.cmp(probe)
-    }
-
-    const SHORT_BYTES: usize = Key::INLINE_BYTES;
-    fn probe_bytes<'a>(probe: Self::Probe<'a>) -> &'a [u8] {
-        probe.as_stored()
-    }
-    fn item_bytes(item: &Versions) -> &[u8] {
-        item.key.as_stored()
-    }
-    fn pivot_bytes(pivot: &Key) -> &[u8] {
-        pivot.as_stored()
+    fn key(&self) -> &Key {
+        &self.key
     }
 }
 
 pub(super) struct Past {
-    keys: Tree<ByKeyOfVersions>,
+    keys: Tree<ByKey<Versions>>,
 }
 
 impl Past {
@@ -113,7 +88,7 @@ impl Past {
     }
 
     /// What is held of keys from `start` on.
-    pub(super) fn iter_from(&self, start: &Key) -> Iter<'_, ByKeyOfVersions> {
+    pub(super) fn iter_from(&self, start: &Key) -> Iter<'_, ByKey<Versions>> {
         self.keys.iter_from(start)
     }
 
