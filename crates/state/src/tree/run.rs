@@ -4,7 +4,8 @@
 //! four of an item and eight of a pivot. Neighbours in a large tree begin alike, often for longer than a key keeps in
 //! its handle, so that comparing the elements themselves would fetch the bytes of every one from a place of its own in
 //! memory; the heads of a full leaf are four cache lines, one after the other. Only elements whose heads are equal are
-//! compared. Short keys lie in the elements, which are as quick to search: a run that has no other has no heads.
+//! compared. Items with short keys lie in the leaf with all they are sorted by and are as quick to search: a leaf that
+//! has no other has no heads. A branch has them always, and knows what its pivots share: every search passes it.
 //!
 //! ```text
 //! elements  /jobs/1017  /jobs/1018  /jobs/1101  /jobs/12      shared = 7: all begin with "/jobs/1"
@@ -27,6 +28,10 @@ pub(super) trait Kind {
     type Head: Copy + Ord;
     /// The bytes from `shared` on; zeros where there are none.
     fn head(bytes: &[u8], shared: usize) -> Self::Head;
+    /// Elements with more bytes than these are searched by heads.
+    const SHORT_BYTES: usize;
+    /// What is known of the bytes that all begin with.
+    type Prefix: Prefix;
     fn compare(element: &Self::Element, probe: <Self::Order as Order>::Probe<'_>) -> Ordering;
     fn bytes(element: &Self::Element) -> &[u8];
 }
@@ -36,6 +41,9 @@ impl<O: Order> Kind for Items<O> {
     type Order = O;
     type Element = O::Item;
     type Head = u32;
+    const SHORT_BYTES: usize = O::SHORT_BYTES;
+    /// It is read only where an item is missing, beside items that are read then, too.
+    type Prefix = ();
     #[inline]
     fn head(bytes: &[u8], shared: usize) -> u32 {
         u32::from_be_bytes(bytes_from(bytes, shared))
@@ -56,6 +64,9 @@ impl<O: Order> Kind for Pivots<O> {
     type Element = O::Pivot;
     /// There are few of them, and what lies below a branch begins less alike than what lies in a leaf.
     type Head = u64;
+    /// A head is compared sooner than even a short key.
+    const SHORT_BYTES: usize = if O::SHORT_BYTES == usize::MAX { usize::MAX } else { 0 };
+    type Prefix = [u8; 40];
     #[inline]
     fn head(bytes: &[u8], shared: usize) -> u64 {
         u64::from_be_bytes(bytes_from(bytes, shared))
@@ -70,16 +81,49 @@ impl<O: Order> Kind for Pivots<O> {
     }
 }
 
+/// The bytes that all elements of a run begin with, or nothing of them.
+pub(super) trait Prefix: Copy {
+    /// So many bytes at most count as shared.
+    const MAX: usize;
+    const NONE: Self;
+    fn of(bytes: &[u8]) -> Self;
+    /// The bytes, of which there are so many.
+    fn get(&self, shared: usize) -> Option<&[u8]>;
+}
+
+impl Prefix for () {
+    const MAX: usize = u16::MAX as usize;
+    const NONE: () = ();
+    fn of(_bytes: &[u8]) {}
+    #[inline]
+    fn get(&self, _shared: usize) -> Option<&[u8]> {
+        None
+    }
+}
+
+impl<const LEN: usize> Prefix for [u8; LEN] {
+    const MAX: usize = LEN;
+    const NONE: [u8; LEN] = [0; LEN];
+    fn of(bytes: &[u8]) -> [u8; LEN] {
+        bytes_from(bytes, 0)
+    }
+    #[inline]
+    fn get(&self, shared: usize) -> Option<&[u8]> {
+        self.as_slice().get(..shared)
+    }
+}
+
 pub(super) struct Run<K: Kind> {
     elements: Vec<K::Element>,
     heads: Vec<K::Head>,
     has_heads: bool,
     /// How many first bytes all elements have in common, at least.
     shared: u16,
+    prefix: K::Prefix,
 }
 
 fn is_long<K: Kind>(element: &K::Element) -> bool {
-    K::bytes(element).len() > K::Order::SHORT_BYTES
+    K::bytes(element).len() > K::SHORT_BYTES
 }
 
 impl<K: Kind> Deref for Run<K> {
@@ -97,7 +141,7 @@ impl<K: Kind> Run<K> {
 
     /// A run of elements that are in order.
     pub(super) fn of(elements: Vec<K::Element>) -> Run<K> {
-        let mut run = Run { elements, heads: Vec::new(), has_heads: false, shared: 0 };
+        let mut run = Run { elements, heads: Vec::new(), has_heads: false, shared: 0, prefix: K::Prefix::NONE };
         if run.elements.iter().any(is_long::<K>) {
             run.make_heads();
         }
@@ -152,7 +196,15 @@ impl<K: Kind> Run<K> {
         probe: <K::Order as Order>::Probe<'_>,
         is_before: impl Fn(Ordering) -> bool,
     ) -> usize {
-        count_first(&self.elements[alike.clone()], |element| is_before(K::compare(element, probe)))
+        let alike = &self.elements[alike.clone()];
+        let is_before = |element: &K::Element| is_before(K::compare(element, probe));
+        match alike {
+            _ if !self.has_heads => count_first(alike, is_before),
+            // What is new mostly comes last among what is alike.
+            [_, .., last] if is_before(last) => alike.len(),
+            // Each is looked at in a place of its own: the fewest are best.
+            _ => alike.partition_point(is_before),
+        }
     }
 
     /// Where `probe` is if it does not begin like the elements: before or behind all of them.
@@ -162,8 +214,10 @@ impl<K: Kind> Run<K> {
             return None;
         }
         let probe = K::Order::probe_bytes(probe);
-        let near = K::bytes(self.elements.get(near).or_else(|| self.elements.last())?);
-        let shared = &near[..self.shared()];
+        let shared = match self.prefix.get(self.shared()) {
+            Some(shared) => shared,
+            None => &K::bytes(self.elements.get(near).or_else(|| self.elements.last())?)[..self.shared()],
+        };
         let is_apart = !probe.starts_with(shared);
         is_apart.then(|| if probe < shared { 0 } else { self.elements.len() })
     }
@@ -204,7 +258,7 @@ impl<K: Kind> Run<K> {
             split_off(&mut self.heads, at);
             let shared = self.shared_by_all();
             if shared > self.shared() {
-                self.share(shared);
+                self.share(shared, None);
             }
         }
         right
@@ -230,7 +284,7 @@ impl<K: Kind> Run<K> {
     /// How much the first and the last have in common, and so all between them.
     fn shared_by_all(&self) -> usize {
         match (self.elements.first(), self.elements.last()) {
-            (Some(first), Some(last)) => common(K::bytes(first), K::bytes(last), usize::from(u16::MAX)),
+            (Some(first), Some(last)) => common(K::bytes(first), K::bytes(last), K::Prefix::MAX),
             _ => 0,
         }
     }
@@ -240,21 +294,24 @@ impl<K: Kind> Run<K> {
         let bytes = K::bytes(element);
         let shared = match self.elements.get(at).or_else(|| self.elements.last()) {
             Some(near) => common(bytes, K::bytes(near), self.shared()),
-            None => common(bytes, bytes, usize::from(u16::MAX)),
+            None => bytes.len().min(K::Prefix::MAX),
         };
-        if shared != self.shared() {
-            self.share(shared);
+        if shared != self.shared() || self.elements.is_empty() {
+            self.share(shared, Some(element));
         }
     }
 
     fn make_heads(&mut self) {
         self.has_heads = true;
-        self.share(self.shared_by_all());
+        self.share(self.shared_by_all(), None);
     }
 
-    fn share(&mut self, shared: usize) {
+    /// Notes that all elements, and one that may be about to come, share so many bytes.
+    fn share(&mut self, shared: usize, coming: Option<&K::Element>) {
         // No more than a u16 holds: `common` was told.
         self.shared = shared as u16;
+        let bytes = coming.or_else(|| self.elements.first()).map_or(&[][..], |element| K::bytes(element));
+        self.prefix = K::Prefix::of(&bytes[..shared]);
         self.heads.clear();
         self.heads.reserve_exact(self.elements.len());
         self.heads.extend(self.elements.iter().map(|element| K::head(K::bytes(element), shared)));
@@ -272,6 +329,7 @@ impl<K: Kind> Run<K> {
         for (element, head) in self.elements.iter().zip(&self.heads) {
             assert!(*head == K::head(K::bytes(element), self.shared()));
             assert!(common(K::bytes(element), K::bytes(&self.elements[0]), self.shared()) == self.shared());
+            assert!(self.prefix.get(self.shared()).is_none_or(|prefix| K::bytes(element).starts_with(prefix)));
         }
     }
 }

@@ -40,6 +40,8 @@ fn digits(number: u32) -> Vec<u8> {
         // Ends, zeros behind the end, and beginnings of others.
         0 => vec![0; number as usize % 11],
         1 => format!("/jobs/{}", number / 64).into_bytes(),
+        // More in common than a branch knows of its pivots.
+        2 => format!("/services/instances/of/a/name/that/goes/on/and/on/{number:07}").into_bytes(),
         _ => [format!("/services/instances/{:03}", number % 300).as_bytes(), &number.to_be_bytes()].concat(),
     }
 }
