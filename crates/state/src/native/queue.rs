@@ -153,8 +153,10 @@ impl State {
         {
             return Ok(held);
         }
-        let held = self.own_places(session, kind, name).find(|own| own.place.token == token && token != 0);
-        if let Some(held) = held {
+        let is_held = |own: &Queued| own.session == session && own.place.token == token && token != 0;
+        // Who did not wait was granted its place when it took it.
+        let at_once = self.keyspace.get(&keys::member(kind, name, token)).and_then(Queued::read);
+        if let Some(held) = at_once.filter(is_held).or_else(|| self.own_places(session, kind, name).find(is_held)) {
             return Ok(held);
         }
         let is_anothers = token != 0 && self.first_token(kind, name) == token;
