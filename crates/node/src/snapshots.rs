@@ -134,11 +134,12 @@ impl<D: Disk + Clone> Snapshots<D> {
     }
 
     /// Whether the journal has grown enough since the last snapshot: at least by the configured amount,
-    /// and by the last snapshot's size, so that snapshots never write more than the journal does, and a restart
-    /// replays no more than it loads.
+    /// by the last snapshot's size and by what it held, so that snapshots neither write nor read more than the journal
+    /// writes, and a restart replays no more than it loads. The size alone tells little of what compresses well.
     fn is_due(&self, written: u64, now: Moment) -> bool {
         let grown = written.saturating_sub(self.last_at);
-        let due_after = self.shared.limits.snapshot_journal_bytes.max(self.last_size.load(Ordering::Relaxed));
+        let last = self.last_size.load(Ordering::Relaxed).max(self.last_data);
+        let due_after = self.shared.limits.snapshot_journal_bytes.max(last);
         self.wished || grown >= due_after || (grown > 0 && (self.has_shrunk() || self.would_make_room(now)))
     }
 

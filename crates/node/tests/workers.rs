@@ -157,6 +157,22 @@ fn a_compaction_that_a_snapshot_held_back_is_swept_after_it() {
     node.wait(snapshot).unwrap();
 }
 
+/// What compresses well makes small files, but each costs a walk over all that is held: if only files counted, history
+/// that nobody compacts would be read again with every few megabytes of journal.
+#[test]
+fn snapshots_read_no_more_than_the_journal_wrote() {
+    let mut node = Single::start(NodeLimits { snapshot_journal_bytes: 10_000, ..NodeLimits::default() });
+    let mut begun = 0;
+    for _ in 0..200 {
+        node.propose(put(vec![0; 1_000])).unwrap();
+        while let Some(mut job) = node.jobs.lock().unwrap().pop() {
+            begun += 1;
+            while job.turn() {}
+        }
+    }
+    assert!((3..=6).contains(&begun), "{begun} snapshots; with 10, 20, 40, 80 and 160 kB there are five");
+}
+
 /// If its size were taken off what waits without having been added, every later write would be refused.
 #[test]
 fn a_command_over_the_limit_is_refused_and_leaves_nothing_waiting() {

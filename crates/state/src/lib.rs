@@ -13,6 +13,7 @@
 //! `auth` (who may do what), `znodes` (ZooKeeper's tree), `native` (locks and their kin), `snapshot`, `digest`; `tree` is the ordered set all of them stand on. Not here: when leases
 //! expire, and anything about a wire protocol.
 
+mod ahead;
 mod apply;
 mod auth;
 mod change;

@@ -15,9 +15,12 @@
 //! Versions that nobody could read at the head, but that sweeping has not come to yet, are left out:
 //! history before the compacted revision is not kept, and without it they would never be swept.
 
+use std::cmp::Ordering;
+
 use tidelock_model::{Key, KeyValue, LeaseId, LogIndex, Record, Revision, Wire, put_bytes, put_varint};
 
 use crate::State;
+use crate::ahead::Ahead;
 use crate::keyspace::{POSITION_END, Position, Versions};
 use crate::lease::FIRST_LEASE;
 
@@ -157,16 +160,19 @@ impl State {
                 return page.cut_at(SnapshotPosition { key: position.key.clone(), from: POSITION_END });
             }
         }
-        let mut live = self.keyspace.live_from(&start).peekable();
-        let mut past = self.keyspace.past_from(&start).peekable();
+        let mut live = Ahead::of(self.keyspace.live_from(&start)).peekable();
+        let mut past = Ahead::of(self.keyspace.past_from(&start)).peekable();
         for _ in 0..KEYS_MAX {
-            let key = match (live.peek().copied(), past.peek().copied()) {
+            let (key, order) = match (live.peek().copied(), past.peek().copied()) {
                 (None, None) => return SnapshotPage { bytes: page.bytes, next: None },
-                (Some(live), None) => &live.key,
-                (None, Some(past)) => &past.key,
-                (Some(live), Some(past)) => (&live.key).min(&past.key),
+                (Some(live), None) => (&live.key, Ordering::Less),
+                (None, Some(past)) => (&past.key, Ordering::Greater),
+                (Some(live), Some(past)) => match live.key.cmp(&past.key) {
+                    Ordering::Greater => (&past.key, Ordering::Greater),
+                    order => (&live.key, order),
+                },
             };
-            let (live, past) = (live.next_if(|item| item.key == *key), past.next_if(|item| item.key == *key));
+            let (live, past) = (live.next_if(|_| order.is_le()), past.next_if(|_| order.is_ge()));
             if let Some(next) = page.write_versions(key, live, past, None) {
                 return page.cut_at(next);
             }

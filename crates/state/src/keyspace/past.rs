@@ -30,6 +30,11 @@ impl Versions {
         self.records.partition_point(|record| record.position() < position)
     }
 
+    /// The oldest `count`.
+    pub(crate) fn first(&self, count: usize) -> impl Iterator<Item = &Record> {
+        self.records.iter().take(count)
+    }
+
     /// Those at `from` and after.
     pub(crate) fn since(&self, from: Position) -> impl Iterator<Item = &Record> + use<'_> {
         self.records.range(self.before(from)..)
