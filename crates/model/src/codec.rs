@@ -159,6 +159,22 @@ impl Reader {
         Ok(count)
     }
 
+    /// So many items, one after the other; `count` comes from [`Reader::count`].
+    pub fn items<T>(
+        &mut self,
+        count: usize,
+        decode: impl Fn(&mut Reader) -> Result<T, DecodeError>,
+    ) -> Result<Vec<T>, DecodeError> {
+        /// Room that is made before it is known whether the items are there.
+        const ROOM_MAX: usize = 1024;
+        // Collecting would not know how many to expect, and copy those it has again and again.
+        let mut items = Vec::with_capacity(count.min(ROOM_MAX));
+        for _ in 0..count {
+            items.push(decode(self)?);
+        }
+        Ok(items)
+    }
+
     /// A length-prefixed byte string, shared with the input.
     pub fn bytes(&mut self, max: usize) -> Result<Bytes, DecodeError> {
         let len = self.count("a byte string", max)?;

@@ -125,8 +125,7 @@ impl Wire for Batch {
         }
         let at = LogTime::decode(input)?;
         let count = input.count("the number of commands", BATCH_COMMANDS_MAX)?;
-        let one = |input: &mut Reader| Proposal::from_bytes(input.bytes(COMMAND_BYTES_MAX)?);
-        let proposals = (0..count).map(|_| one(input)).collect::<Result<_, _>>()?;
+        let proposals = input.items(count, |input| Proposal::from_bytes(input.bytes(COMMAND_BYTES_MAX)?))?;
         Ok(Batch { at, proposals })
     }
 }

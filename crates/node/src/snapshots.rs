@@ -260,10 +260,10 @@ impl<D: Disk + Clone> SnapshotJob<D> {
                     Progress::Writing { writer, next: None, chunk: Vec::new() }
                 }
             },
-            Progress::Writing { mut writer, next, mut chunk } => {
-                let page = self.look(|state, head| state.snapshot_page(head, next.as_ref(), page_bytes));
+            Progress::Writing { mut writer, next, chunk } => {
+                let page = self.look(|state, head| state.snapshot_page_behind(chunk, head, next.as_ref(), page_bytes));
                 let Some(page) = page else { return Ok(Some(Some(REPLACED.to_owned()))) };
-                chunk.extend_from_slice(&page.bytes);
+                let mut chunk = page.bytes;
                 if chunk.len() >= CHUNK_BYTES || (page.next.is_none() && !chunk.is_empty()) {
                     writer.write_chunk(&chunk)?;
                     chunk.clear();

@@ -142,13 +142,26 @@ impl State {
         from: Option<&SnapshotPosition>,
         max_bytes: usize,
     ) -> SnapshotPage {
+        self.snapshot_page_behind(Vec::new(), head, from, max_bytes)
+    }
+
+    /// The same, behind what there is already: its bytes are those of all pages.
+    #[must_use]
+    pub fn snapshot_page_behind(
+        &self,
+        mut bytes: Vec<u8>,
+        head: &SnapshotHead,
+        from: Option<&SnapshotPosition>,
+        max_bytes: usize,
+    ) -> SnapshotPage {
         /// Keys that are younger than the head cost time, too, and give no bytes.
         const KEYS_MAX: usize = 16 * 1024;
         /// Room that is made before it is known what there is.
         const ROOM_MAX: usize = 1 << 20;
         // It ends with the version that makes it full.
-        let bytes = Vec::with_capacity(max_bytes.min(ROOM_MAX) / 8 * 9);
-        let mut page = PageWriter { head, max_bytes, bytes };
+        let begins_at = bytes.len();
+        bytes.reserve(max_bytes.min(ROOM_MAX) / 8 * 9);
+        let mut page = PageWriter { head, begins_at, max_bytes, bytes };
         let mut start = Key::from_stored(&[]);
         if let Some(position) = from {
             let (live, past) = (self.keyspace.get(&position.key), self.keyspace.past_of(&position.key));
@@ -187,6 +200,7 @@ impl State {
 
 struct PageWriter<'a> {
     head: &'a SnapshotHead,
+    begins_at: usize,
     max_bytes: usize,
     bytes: Vec<u8>,
 }
@@ -194,7 +208,7 @@ struct PageWriter<'a> {
 impl PageWriter<'_> {
     /// A page takes at least one version, however small it shall be, or nobody would get anywhere.
     fn is_full(&self) -> bool {
-        !self.bytes.is_empty() && self.bytes.len() >= self.max_bytes
+        self.bytes.len() - self.begins_at >= self.max_bytes.max(1)
     }
 
     fn cut_at(self, next: SnapshotPosition) -> SnapshotPage {

@@ -35,7 +35,8 @@ fn put_list<T: Wire>(out: &mut Vec<u8>, items: &[T]) {
 }
 
 fn list<T: Wire>(input: &mut Reader, what: &'static str, max: usize) -> Result<Vec<T>, DecodeError> {
-    (0..input.count(what, max)?).map(|_| T::decode(input)).collect()
+    let count = input.count(what, max)?;
+    input.items(count, T::decode)
 }
 
 fn put_data(out: &mut Vec<u8>, data: Option<&bytes::Bytes>) {
