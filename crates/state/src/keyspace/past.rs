@@ -20,14 +20,15 @@ pub(crate) struct Versions {
 impl Versions {
     /// How many are before a position.
     fn before(&self, position: Position) -> usize {
-        // Mostly all are, or none: nothing else is to be fetched from memory then.
-        if self.records.back().is_none_or(|last| last.position() < position) {
-            return self.records.len();
+        // Mostly none are, when a snapshot asks, or the first, when that is swept, or all: nothing else is to be fetched
+        // from memory then.
+        let is_before = |record: &Record| record.position() < position;
+        match (self.records.front(), self.records.get(1), self.records.back()) {
+            (Some(first), _, _) if !is_before(first) => 0,
+            (_, Some(second), _) if !is_before(second) => 1,
+            (_, _, Some(last)) if !is_before(last) => self.records.partition_point(is_before),
+            _ => self.records.len(),
         }
-        if self.records.front().is_some_and(|first| first.position() >= position) {
-            return 0;
-        }
-        self.records.partition_point(|record| record.position() < position)
     }
 
     /// The oldest `count`.

@@ -1,7 +1,7 @@
 //! The elements of one node in order, and where a place is among them.
 //!
 //! Elements with long keys are searched by their *heads*: the bytes of each that follow what all of them begin with,
-//! four of an item and eight of a pivot. Neighbours in a large tree begin alike, often for longer than a key keeps in
+//! four of an item and sixteen of a pivot. Neighbours in a large tree begin alike, often for longer than a key keeps in
 //! its handle, so that comparing the elements themselves would fetch the bytes of every one from a place of its own in
 //! memory; the heads of a full leaf are four cache lines, one after the other. Only elements whose heads are equal are
 //! compared. Items with short keys lie in the leaf with all they are sorted by and are as quick to search: a leaf that
@@ -63,13 +63,13 @@ impl<O: Order> Kind for Pivots<O> {
     type Order = O;
     type Element = O::Pivot;
     /// There are few of them, and what lies below a branch begins less alike than what lies in a leaf.
-    type Head = u64;
+    type Head = u128;
     /// A head is compared sooner than even a short key.
     const SHORT_BYTES: usize = if O::SHORT_BYTES == usize::MAX { usize::MAX } else { 0 };
     type Prefix = [u8; 40];
     #[inline]
-    fn head(bytes: &[u8], shared: usize) -> u64 {
-        u64::from_be_bytes(bytes_from(bytes, shared))
+    fn head(bytes: &[u8], shared: usize) -> u128 {
+        u128::from_be_bytes(bytes_from(bytes, shared))
     }
     #[inline]
     fn compare(pivot: &O::Pivot, probe: O::Probe<'_>) -> Ordering {
