@@ -29,6 +29,12 @@ impl Credential {
         let token = token.map(|token| token.strip_prefix("Bearer ").unwrap_or(token).to_owned());
         Credential { token, certificate: extensions.get::<ClientName>().cloned() }
     }
+
+    /// Whether anything is said.
+    #[must_use]
+    pub fn is_shown(&self) -> bool {
+        self.token.is_some() || self.certificate.is_some()
+    }
 }
 
 /// The token does not count (any more), or is none.

@@ -2,12 +2,14 @@
 //!
 //! What the caller may do is decided below the coordinator (A1), on the command.
 
+use std::sync::Arc;
+
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use http::{Extensions, HeaderMap};
 use tidelock_client_port::Credential;
 use tidelock_coordinator::Consistency;
-use tidelock_model::{AuthQuery, Caller, Query, QueryAnswer};
+use tidelock_model::{Auth, AuthQuery, Caller, Query, QueryAnswer};
 
 use crate::problem::{Problem, wrong_password};
 use crate::services::Services;
@@ -28,11 +30,15 @@ impl Services {
     /// What a request shows. A password is compared at once, which takes a while the first time.
     pub(crate) async fn proof(&self, headers: &HeaderMap, extensions: &Extensions) -> Result<Proof, Problem> {
         let Some((name, password)) = basic(headers)? else {
-            return Ok(Proof::Shown(Credential::of(headers, extensions)));
+            let credential = Credential::of(headers, extensions);
+            // A node that is behind, such as one that just started, may not know yet that users are asked for: it would
+            // take this one for nobody, and nobody is refused where the request is carried out.
+            if credential.is_shown() && !self.coordinator.auth().enabled {
+                self.users_now().await?;
+            }
+            return Ok(Proof::Shown(credential));
         };
-        let query = Query::Auth(AuthQuery::Status);
-        let answer = self.coordinator.read(Caller::Internal, query, Consistency::Linearizable).await?;
-        let QueryAnswer::Auth { auth, .. } = answer else { return Err(Problem::mismatch()) };
+        let auth = self.users_now().await?;
         if auth.enabled {
             let hash = auth.users().get(&name).and_then(|user| user.password_hash.as_deref());
             if !self.passwords.matches(password, hash).await? {
@@ -40,6 +46,15 @@ impl Services {
             }
         }
         Ok(Proof::Password { name, auth_revision: auth.revision })
+    }
+
+    /// Users and roles as the cluster has them, which this node then knows, too.
+    async fn users_now(&self) -> Result<Arc<Auth>, Problem> {
+        let query = Query::Auth(AuthQuery::Status);
+        match self.coordinator.read(Caller::Internal, query, Consistency::Linearizable).await? {
+            QueryAnswer::Auth { auth, .. } => Ok(auth),
+            _ => Err(Problem::mismatch()),
+        }
     }
 
     /// Who that is now.
@@ -79,4 +94,30 @@ fn basic(headers: &HeaderMap) -> Result<Option<(String, String)>, Problem> {
     let pair = text.as_deref().and_then(|text| text.split_once(':'));
     let (name, password) = pair.ok_or_else(wrong_password)?;
     Ok(Some((name.to_owned(), password.to_owned())))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::test_double::Double;
+    use crate::{FaceConfig, NativeFace};
+    use tidelock_client_port::ClientName;
+
+    /// Who has the right certificate must not be refused as nobody because this node has not heard of users yet.
+    #[tokio::test]
+    async fn a_certificate_counts_at_a_node_that_is_behind() {
+        let double = Arc::new(Double::default());
+        let face = NativeFace::new(double.clone(), FaceConfig::default());
+        let caller_of = async |extensions: Extensions| {
+            let proof = face.services().proof(&HeaderMap::new(), &extensions).await.unwrap();
+            face.services().caller(&proof).unwrap()
+        };
+        double.shut_out_everybody_once_asked();
+        assert_eq!(caller_of(Extensions::new()).await, Caller::Anonymous, "nobody needs no look");
+        assert_eq!(double.questions(), 0);
+        let mut extensions = Extensions::new();
+        extensions.insert(ClientName("alice".into()));
+        let Caller::User { name, .. } = caller_of(extensions).await else { panic!("taken for nobody") };
+        assert_eq!(&*name, "alice");
+    }
 }

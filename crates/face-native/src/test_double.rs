@@ -29,6 +29,8 @@ pub(crate) struct Double {
     notices: Arc<Notices>,
     opened: Mutex<i64>,
     auth: Mutex<Arc<Auth>>,
+    /// Users that this node learns of when it asks.
+    auth_of_others: Mutex<Option<Arc<Auth>>>,
     /// Places that every session has: name, place and token.
     held: Mutex<Vec<(Name, u64, u64)>>,
     /// The first place of every election, which the session has: place, token, and where it moved from.
@@ -110,9 +112,12 @@ impl Double {
 
     /// Lets only users in from now on, of whom there are none.
     pub(crate) fn shut_out_everybody(&self) {
-        let mut auth = Auth::default();
-        auth.enabled = true;
-        *self.auth.lock().unwrap() = Arc::new(auth);
+        *self.auth.lock().unwrap() = nobody_allowed();
+    }
+
+    /// The same, but this node hears of it only when it asks the others.
+    pub(crate) fn shut_out_everybody_once_asked(&self) {
+        *self.auth_of_others.lock().unwrap() = Some(nobody_allowed());
     }
 
     /// Lets the cluster have reached a revision.
@@ -141,6 +146,12 @@ impl Double {
             taker.wake();
         }
     }
+}
+
+fn nobody_allowed() -> Arc<Auth> {
+    let mut auth = Auth::default();
+    auth.enabled = true;
+    Arc::new(auth)
 }
 
 /// The outcome of a request that was carried out.
@@ -199,6 +210,12 @@ impl Coordinator for Double {
                 Unanswered::Refused => Box::pin(std::future::ready(Err(ReadError::Stopping))),
                 Unanswered::Waits => Box::pin(std::future::pending()),
             };
+        }
+        if let Query::Auth(_) = query {
+            let mut known = self.auth.lock().unwrap();
+            *known = self.auth_of_others.lock().unwrap().take().unwrap_or_else(|| Arc::clone(&known));
+            let answer = QueryAnswer::Auth { revision: Revision(1), auth: Arc::clone(&known) };
+            return Box::pin(std::future::ready(Ok(answer)));
         }
         let found = match query {
             Query::Native(NativeQuery::Session { session, skip, holdings }) => {
