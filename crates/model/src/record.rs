@@ -1,6 +1,7 @@
 //! One version of one key: value and metadata in a single shared allocation.
 
 use std::fmt;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use bytes::Bytes;
 use triomphe::ThinArc;
@@ -27,13 +28,26 @@ pub struct RecordMeta {
 /// One version of a key, or its deletion. Cloning shares; the value is never copied. An eight-byte
 /// handle: all indexes together hold three of them per key, so each word counts.
 #[derive(Clone)]
-pub struct Record(ThinArc<RecordMeta, u8>);
+pub struct Record(ThinArc<Header, u8>);
+
+/// The metadata, and what would be padding.
+struct Header {
+    created: Revision,
+    modified: Revision,
+    version: u64,
+    lease: LeaseId,
+    sub: u32,
+    /// See [`Record::mark`].
+    mark: AtomicU32,
+}
 
 impl Record {
     /// A version with a value.
     #[must_use]
     pub fn new(meta: RecordMeta, value: &[u8]) -> Record {
-        Record(ThinArc::from_header_and_slice(meta, value))
+        let RecordMeta { created, modified, version, lease, sub } = meta;
+        let header = Header { created, modified, version, lease, sub, mark: AtomicU32::new(0) };
+        Record(ThinArc::from_header_and_slice(header, value))
     }
 
     /// The deletion of a key at `modified`/`sub`.
@@ -45,8 +59,23 @@ impl Record {
 
     /// Everything but the value.
     #[must_use]
-    pub fn meta(&self) -> &RecordMeta {
-        &self.0.header.header
+    #[inline]
+    pub fn meta(&self) -> RecordMeta {
+        let Header { created, modified, version, lease, sub, .. } = self.0.header.header;
+        RecordMeta { created, modified, version, lease, sub }
+    }
+
+    /// A number that the store which holds the record keeps with it; zero at first. Not part of the version: it is not
+    /// compared, not encoded, and another replica's differs. A record is held by one store at a time.
+    #[must_use]
+    #[inline]
+    pub fn mark(&self) -> u32 {
+        self.0.header.header.mark.load(Ordering::Relaxed)
+    }
+
+    /// Sets the number, for all who share the record.
+    pub fn set_mark(&self, mark: u32) {
+        self.0.header.header.mark.store(mark, Ordering::Relaxed);
     }
 
     /// The value; empty for a deletion.
@@ -74,12 +103,14 @@ impl Record {
 
     /// Whether this is a deletion.
     #[must_use]
+    #[inline]
     pub fn is_tombstone(&self) -> bool {
         self.meta().version == 0
     }
 
     /// Revision and position within it: the order of all changes.
     #[must_use]
+    #[inline]
     pub fn position(&self) -> (Revision, u32) {
         (self.meta().modified, self.meta().sub)
     }
@@ -151,6 +182,6 @@ mod tests {
     fn an_indexed_item_is_32_bytes() {
         assert_eq!(size_of::<Record>(), 8);
         assert_eq!(size_of::<KeyValue>(), 32);
-        assert_eq!(size_of::<RecordMeta>(), 40);
+        assert_eq!(size_of::<Header>(), 40);
     }
 }

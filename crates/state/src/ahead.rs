@@ -7,15 +7,12 @@
 use std::hint::black_box;
 use std::vec;
 
-use tidelock_model::{Key, KeyValue, Record};
-
-use crate::keyspace::Versions;
+use tidelock_model::{Key, Record};
 
 /// How many are looked at together: about as many as a processor fetches at a time, and too few to drive out of its cache
 /// what was fetched first.
 const TOGETHER: usize = 16;
-/// Versions of a key, and bytes of a value, beyond which nothing is looked at in advance.
-const VERSIONS_MAX: usize = 8;
+/// Bytes of a value beyond which nothing is looked at in advance.
 const BYTES_MAX: usize = 512;
 /// What a processor fetches at once.
 const LINE_BYTES: usize = 64;
@@ -38,31 +35,20 @@ impl Glance for Record {
     }
 }
 
-impl Glance for KeyValue {
-    fn glance(&self) -> usize {
-        self.key.glance() + self.record.glance()
-    }
-}
-
-impl Glance for Versions {
-    fn glance(&self) -> usize {
-        self.key.glance() + self.first(VERSIONS_MAX).map(Glance::glance).sum::<usize>()
-    }
-}
-
 /// Items as they come, each looked at before.
-pub(crate) struct Ahead<'a, I, T> {
+pub(crate) struct Ahead<'a, I, T, G> {
     items: I,
+    glance: G,
     seen: vec::IntoIter<&'a T>,
 }
 
-impl<'a, I: Iterator<Item = &'a T>, T: Glance> Ahead<'a, I, T> {
-    pub(crate) fn of(items: I) -> Ahead<'a, I, T> {
-        Ahead { items, seen: Vec::new().into_iter() }
+impl<'a, I: Iterator<Item = &'a T>, T, G: Fn(&'a T) -> usize> Ahead<'a, I, T, G> {
+    pub(crate) fn of(items: I, glance: G) -> Ahead<'a, I, T, G> {
+        Ahead { items, glance, seen: Vec::new().into_iter() }
     }
 }
 
-impl<'a, I: Iterator<Item = &'a T>, T: Glance> Iterator for Ahead<'a, I, T> {
+impl<'a, I: Iterator<Item = &'a T>, T, G: Fn(&'a T) -> usize> Iterator for Ahead<'a, I, T, G> {
     type Item = &'a T;
 
     fn next(&mut self) -> Option<&'a T> {
@@ -71,7 +57,7 @@ impl<'a, I: Iterator<Item = &'a T>, T: Glance> Iterator for Ahead<'a, I, T> {
         }
         let mut seen = Vec::with_capacity(TOGETHER);
         seen.extend(self.items.by_ref().take(TOGETHER));
-        black_box(seen.iter().map(|item| item.glance()).sum::<usize>());
+        black_box(seen.iter().map(|item| (self.glance)(item)).sum::<usize>());
         self.seen = seen.into_iter();
         self.seen.next()
     }

@@ -104,11 +104,13 @@ impl State {
         let previous = match replaced {
             // Changed before in this very revision: what watchers call previous is older than that.
             Some(replaced) if replaced.record.meta().modified == revising.revision => {
-                self.keyspace.past_before(&item.key, (revising.revision, 0)).cloned()
+                self.keyspace.visible_before(&item.key, (revising.revision, 0)).cloned()
             }
             Some(replaced) => Some(replaced.record.clone()),
             // Deleted before in this very revision, perhaps.
-            None if item.record.meta().sub > 0 => self.keyspace.past_before(&item.key, (revising.revision, 0)).cloned(),
+            None if item.record.meta().sub > 0 => {
+                self.keyspace.visible_before(&item.key, (revising.revision, 0)).cloned()
+            }
             None => None,
         };
         revising.events.push(Event { key: item.key, record: item.record, previous });

@@ -106,7 +106,7 @@ impl State {
             return None;
         }
         let before = if tidelock_model::planted!(PreviousIsTheEventItself) { modified.next() } else { modified };
-        self.keyspace.past_before(&change.key, (before, 0)).cloned()
+        self.keyspace.visible_before(&change.key, (before, 0)).cloned()
     }
 }
 

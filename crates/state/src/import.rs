@@ -143,7 +143,7 @@ fn settle_leases(state: &mut State) -> u64 {
     }
     let count = orphans.len() as u64;
     for KeyValue { key, record } in orphans {
-        let meta = RecordMeta { lease: LeaseId::NONE, ..*record.meta() };
+        let meta = RecordMeta { lease: LeaseId::NONE, ..record.meta() };
         let amended = KeyValue { key, record: Record::new(meta, record.value()) };
         state.live_sum.add_key(&amended);
         state.keyspace.amend_live(amended);

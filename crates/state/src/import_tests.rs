@@ -216,7 +216,7 @@ fn a_store_can_begin_at_a_later_revision_and_without_history() {
     assert!(machine.state.events_page(&everything(), Revision(3), 9, false).is_err());
     machine.done(put("a", "new"));
     let found = machine.read(crate::testing::range_at(1_004)).unwrap().items;
-    let meta = *found[0].record.meta();
+    let meta = found[0].record.meta();
     assert_eq!((meta.created, meta.modified, meta.version), (Revision(2), Revision(1_004), 3));
 }
 

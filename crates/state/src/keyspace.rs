@@ -1,26 +1,30 @@
 //! The multi-version index: which versions of which keys are held, and how they are found.
 //!
-//! Three trees, each version's record shared between them:
+//! Each version's record is shared between:
 //! - `live`: the latest version of every key that exists, by key;
-//! - `past`: superseded versions and deletions, by key, those of a key in order;
-//! - `history`: every change, by position, for watchers and for compaction.
+//! - `history`: every change, by position, for watchers and for compaction;
+//! - `replaced`: what each change replaced, in the same order. From a version to the one before it is one step;
+//! - `gone`: the deletions, by key: where the versions begin that a key had before them.
 //!
 //! ```text
-//! put a=1 @2, put b=1 @3, put a=2 @4, delete b @5        live     a@4
-//!                                                        past     a: @2   b: @3 @5(deleted)
-//!                                                        history  a@2  b@3  a@4  b@5
+//! put a=1 @2, put b=1 @3, put a=2 @4, delete b @5        live      a@4
+//!                                                        history   a@2  b@3  a@4  b@5
+//!                                                        replaced  a@4 -> a@2   b@5 -> b@3
+//!                                                        gone      b@5
 //! ```
 //!
-//! Reading now takes `live` alone. Reading at revision R looks at `live` first and otherwise seeks the
-//! greatest position up to R in `past`: a key with a million versions costs as much as one with two.
+//! Reading now takes `live` alone. Reading at revision R begins with `live`, or the first deletion after R, and goes
+//! back from there: as far as the key changed since, by long steps if that was often.
 //!
-//! Invariants: a version is in exactly one of `live` and `past`; whatever is visible at a revision not
-//! yet swept is held, and so is every change since; `data_bytes` is the sum over `live` and `past`.
+//! Invariants: a version is in exactly one of `live` and `replaced`, a deletion in `gone`; whatever is visible at a
+//! revision not yet swept is held, and so is every change since; `data_bytes` is the sum over `live`, `replaced` and `gone`.
 //! Whether a revision may be read is for the callers to check against `compacted`; presence here
 //! means nothing, since sweeping runs behind compaction.
 
+mod gone;
 mod in_order;
-mod past;
+mod replaced;
+mod versions;
 
 use std::cmp::Ordering;
 use std::iter::Peekable;
@@ -28,10 +32,12 @@ use std::marker::PhantomData;
 
 use tidelock_model::{Key, KeyRange, KeyValue, Record, Revision};
 
-use self::past::Past;
+use self::gone::Gone;
+use self::replaced::Replaced;
 use crate::tree::{Iter, NODE_MAX, Order, Tree};
 
-pub(crate) use self::past::Versions;
+pub(crate) use self::gone::Deletions;
+pub(crate) use self::versions::HeldVersions;
 
 /// Revision and place within it: orders all changes.
 pub(crate) type Position = (Revision, u32);
@@ -106,12 +112,11 @@ impl Order for ByPosition {
 
 pub(crate) struct Keyspace {
     live: Tree<ByKey<KeyValue>>,
-    past: Past,
+    gone: Gone,
+    replaced: Replaced,
     history: Tree<ByPosition>,
     /// Revision of the newest version held: reading at or after it needs `live` alone.
     changed: Revision,
-    /// What may have been removed by sweeping: versions superseded before this revision.
-    swept: Revision,
     /// Up to where sweeping has looked at the changes of the floor's own revision.
     floor_swept: Position,
     data_bytes: u64,
@@ -121,10 +126,10 @@ impl Keyspace {
     pub(crate) fn new() -> Keyspace {
         Keyspace {
             live: Tree::new(),
-            past: Past::new(),
+            gone: Gone::new(),
+            replaced: Replaced::new(),
             history: Tree::new(),
             changed: Revision(0),
-            swept: Revision(0),
             floor_swept: (Revision(0), 0),
             data_bytes: 0,
         }
@@ -140,7 +145,7 @@ impl Keyspace {
 
     /// Below this revision reads could miss versions that were swept already.
     pub(crate) fn swept(&self) -> Revision {
-        self.swept
+        self.replaced.swept
     }
 
     /// The version of `key` that exists now.
@@ -178,8 +183,7 @@ impl Keyspace {
         self.data_bytes += held_bytes(&item);
         self.history.push_last(item.clone());
         if let Some(replaced) = &replaced {
-            // All versions of a key share one copy of it.
-            self.past.push(&item.key, [replaced.clone()]);
+            self.replaced.push(&item.record, replaced.clone());
         }
         (item, replaced)
     }
@@ -191,41 +195,10 @@ impl Keyspace {
         let tombstone = Record::tombstone(at.0, at.1);
         let item = KeyValue { key: deleted.key.clone(), record: tombstone.clone() };
         self.data_bytes += held_bytes(&item);
-        self.past.push(&deleted.key, [deleted.record.clone(), tombstone.clone()]);
+        self.replaced.push(&tombstone, deleted.record.clone());
+        self.gone.push(&deleted.key, tombstone.clone());
         self.history.push_last(item);
         Some((deleted, tombstone))
-    }
-
-    /// The version of `key` visible at revision `at`.
-    pub(crate) fn visible<'a>(&'a self, key: &'a Key, at: Revision) -> Option<Version<'a>> {
-        match self.live.get(key) {
-            Some(live) if live.record.meta().modified <= at => Some(Version::of(live)),
-            _ => {
-                let record = self.past_before(key, (Revision(at.0.saturating_add(1)), 0))?;
-                Some(Version { key, record })
-            }
-        }
-    }
-
-    /// The version of `key` in `past` that the change at `position` or later replaced, unless that
-    /// was a deletion.
-    pub(crate) fn past_before(&self, key: &Key, position: Position) -> Option<&Record> {
-        self.held_before(key, position).filter(|record| !record.is_tombstone())
-    }
-
-    /// The version of `key` in `past` before `position`, deletions included.
-    pub(crate) fn held_before(&self, key: &Key, position: Position) -> Option<&Record> {
-        self.past.of(key)?.last_before(position)
-    }
-
-    /// Superseded versions of a key.
-    pub(crate) fn past_of(&self, key: &Key) -> Option<&Versions> {
-        self.past.of(key)
-    }
-
-    /// Superseded versions of keys from `start` on, in order of keys.
-    pub(crate) fn past_from(&self, start: &Key) -> Iter<'_, ByKey<Versions>> {
-        self.past.iter_from(start)
     }
 
     /// Keys that exist now from `start` on, in order.
@@ -240,8 +213,10 @@ impl Keyspace {
 
     /// Walks the keys of `range` that have any version, telling which is visible at `at`.
     pub(crate) fn scan<'a>(&'a self, range: &'a KeyRange, at: Revision) -> Scan<'a> {
-        let past = (at < self.changed).then(|| self.past.iter_from(&range.start).peekable());
-        Scan { live: self.live.iter_from(&range.start).peekable(), past, end: &range.end, at }
+        let is_past = at < self.changed;
+        let gone = is_past.then(|| self.gone.iter_from(&range.start).peekable());
+        let before = if is_past { (at.next(), 0) } else { POSITION_END };
+        Scan { keyspace: self, live: self.live.iter_from(&range.start).peekable(), gone, end: &range.end, before }
     }
 
     /// How many keys of `range` are visible at `at`.
@@ -280,7 +255,7 @@ impl Keyspace {
             let floor = if tidelock_model::planted!(CompactionDropsItsOwnRevision) { floor.next() } else { floor };
             let is_due = |first: &&KeyValue| first.record.meta().modified < floor;
             if self.history.first().filter(is_due).is_some() {
-                self.swept = self.swept.max(floor);
+                self.replaced.swept = self.replaced.swept.max(floor);
                 let Some(change) = self.history.pop_first() else { return false };
                 self.forget_replaced_by(&change, floor, change.record.is_tombstone());
                 continue;
@@ -288,7 +263,7 @@ impl Keyspace {
             let looked_at = self.floor_swept.max((floor, 0));
             let at_floor = |change: &&KeyValue| change.record.meta().modified == floor;
             let Some(change) = self.history.iter_from(looked_at).next().filter(at_floor).cloned() else { return false };
-            self.swept = self.swept.max(floor);
+            self.replaced.swept = self.replaced.swept.max(floor);
             self.forget_replaced_by(&change, floor, false);
             let (revision, sub) = change.record.position();
             self.floor_swept = (revision, sub.saturating_add(1));
@@ -299,19 +274,20 @@ impl Keyspace {
     /// Forgets what `change` replaced, unless that is of the floor's own revision: then a watch from the
     /// floor still tells it. With `and_itself` the change is forgotten, too.
     fn forget_replaced_by(&mut self, change: &KeyValue, floor: Revision, and_itself: bool) {
-        // What came about replaced nothing; if the key was deleted before that, it was forgotten before this.
-        if change.record.meta().version == 1 && !change.record.is_tombstone() {
-            return;
-        }
         let is_due = |replaced: &Record| replaced.meta().modified < floor;
-        let (bytes, count) = self.past.forget(&change.key, change.record.position(), is_due, and_itself);
-        self.data_bytes -= (bytes + count * change.key.as_stored().len()) as u64;
+        let key_bytes = change.key.as_stored().len();
+        let replaced = self.replaced.forget(&change.record, is_due);
+        let mut bytes = replaced.map_or(0, |replaced| key_bytes + replaced.value().len());
+        if and_itself && self.gone.forget(&change.key, change.record.position()) {
+            bytes += key_bytes;
+        }
+        self.data_bytes -= bytes as u64;
     }
 
     /// How many superseded versions and how many changes are held.
     #[cfg(test)]
     pub(crate) fn held(&self) -> (usize, usize) {
-        (self.past.len(), self.history.len())
+        (self.replaced.len() + self.gone.len(), self.history.len())
     }
 
     /// Adds the latest version of a key, after all keys before it: for loading.
@@ -321,11 +297,17 @@ impl Keyspace {
         self.live.push_last(item);
     }
 
-    /// Adds a superseded version, after all versions before it: for loading.
-    pub(crate) fn load_past(&mut self, item: KeyValue) {
+    /// Adds what `change` replaced, after all that changes before it replaced: for loading.
+    pub(crate) fn load_replaced(&mut self, change: &Record, replaced: KeyValue) {
+        self.data_bytes += held_bytes(&replaced);
+        self.replaced.push(change, replaced.record);
+    }
+
+    /// Adds a deletion, after those of all keys before it and all of its own before it: for loading.
+    pub(crate) fn load_deletion(&mut self, item: KeyValue) {
         self.changed = self.changed.max(item.record.meta().modified);
         self.data_bytes += held_bytes(&item);
-        self.past.push_last(item.key, item.record);
+        self.gone.push_last(item.key, item.record);
     }
 
     /// Adds a change, after all changes before it: for loading.
@@ -335,7 +317,7 @@ impl Keyspace {
 
     /// Says that nothing before `floor` was loaded.
     pub(crate) fn loaded_from(&mut self, floor: Revision) {
-        self.swept = floor;
+        self.replaced.swept = floor;
     }
 }
 
@@ -350,11 +332,7 @@ pub(crate) struct Version<'a> {
     pub(crate) record: &'a Record,
 }
 
-impl<'a> Version<'a> {
-    fn of(item: &'a KeyValue) -> Version<'a> {
-        Version { key: &item.key, record: &item.record }
-    }
-
+impl Version<'_> {
     pub(crate) fn to_item(self) -> KeyValue {
         KeyValue { key: self.key.clone(), record: self.record.clone() }
     }
@@ -369,37 +347,40 @@ pub(crate) struct Seen<'a> {
 
 /// A walk over the keys of a range as of one revision.
 pub(crate) struct Scan<'a> {
+    keyspace: &'a Keyspace,
     live: Peekable<Iter<'a, ByKey<KeyValue>>>,
     /// Absent when `live` alone tells everything.
-    past: Option<Peekable<Iter<'a, ByKey<Versions>>>>,
+    gone: Option<Peekable<Iter<'a, ByKey<Deletions>>>>,
     end: &'a Key,
-    at: Revision,
+    /// What is visible comes before this.
+    before: Position,
 }
 
 impl<'a> Iterator for Scan<'a> {
     type Item = Seen<'a>;
 
     fn next(&mut self) -> Option<Seen<'a>> {
-        let (end, at) = (self.end, self.at);
+        let end = self.end;
         let live = self.live.peek().copied().filter(|item| item.key < *end);
-        let past = self.past.as_mut().and_then(|past| past.peek().copied()).filter(|item| item.key < *end);
-        let live_visible = live.filter(|live| live.record.meta().modified <= at).map(Version::of);
-        let order = match (live, past) {
+        let gone = self.gone.as_mut().and_then(|gone| gone.peek().copied()).filter(|item| item.key < *end);
+        let (key, order) = match (live, gone) {
             (None, None) => return None,
-            (Some(_), None) => Ordering::Less,
-            (None, Some(_)) => Ordering::Greater,
-            (Some(live), Some(past)) => live.key.cmp(&past.key),
+            (Some(live), None) => (&live.key, Ordering::Less),
+            (None, Some(gone)) => (&gone.key, Ordering::Greater),
+            (Some(live), Some(gone)) => match live.key.cmp(&gone.key) {
+                Ordering::Greater => (&gone.key, Ordering::Greater),
+                order => (&live.key, order),
+            },
         };
-        let live = live.filter(|_| order.is_le());
+        let (live, gone) = (live.filter(|_| order.is_le()), gone.filter(|_| order.is_ge()));
         if live.is_some() {
             self.live.next();
         }
-        let Some(past) = past.filter(|_| order.is_ge()) else {
-            return live.map(|live| Seen { key: &live.key, visible: live_visible });
-        };
-        self.past.as_mut().and_then(Iterator::next);
-        let was = || past.last_before((at.next(), 0)).filter(|record| !record.is_tombstone());
-        let visible = live.and(live_visible).or_else(|| Some(Version { key: &past.key, record: was()? }));
-        Some(Seen { key: &past.key, visible })
+        if gone.is_some() {
+            self.gone.as_mut().and_then(Iterator::next);
+        }
+        let held = HeldVersions { live: live.map(|live| &live.record), gone };
+        let record = self.keyspace.last_before(held, self.before).filter(|record| !record.is_tombstone());
+        Some(Seen { key, visible: record.map(|record| Version { key, record }) })
     }
 }

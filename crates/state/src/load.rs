@@ -9,7 +9,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use tidelock_model::limits::COMMAND_BYTES_MAX;
 use tidelock_model::{
-    Alarms, Auth, DecodeError, KeyValue, LeaseId, LogIndex, LogTime, Members, Reader, Revision, Wire,
+    Alarms, Auth, DecodeError, KeyValue, LeaseId, LogIndex, LogTime, Members, Reader, Record, Revision, Wire,
 };
 
 use crate::State;
@@ -58,6 +58,8 @@ pub struct StateLoader {
     /// Changes to be put in order, with their positions beside them so that sorting need not look up
     /// each record.
     changes: Vec<(Revision, u32, KeyValue)>,
+    /// Changes and what they replaced, to be put in order.
+    replaced: Vec<(Record, KeyValue)>,
 }
 
 impl StateLoader {
@@ -108,7 +110,7 @@ impl StateLoader {
             return Err(LoadError::Inconsistent { what: "a number that cannot be reached" });
         }
         let digest = u128::from_le_bytes(digest);
-        Ok(StateLoader { state, keys, digest, last: None, changes: Vec::new() })
+        Ok(StateLoader { state, keys, digest, last: None, changes: Vec::new(), replaced: Vec::new() })
     }
 
     /// Adds the next page.
@@ -135,17 +137,24 @@ impl StateLoader {
             if position.0 >= self.state.compacted {
                 self.changes.push((position.0, position.1, item.clone()));
             }
-            let followed_by_own_key = self.last.as_ref().is_some_and(|last| last.key == item.key);
-            self.settle_last(followed_by_own_key)?;
+            self.settle_last(Some(&item))?;
             self.last = Some(item);
         }
         Ok(())
     }
 
-    fn settle_last(&mut self, is_superseded: bool) -> Result<(), LoadError> {
+    fn settle_last(&mut self, next: Option<&KeyValue>) -> Result<(), LoadError> {
         let Some(last) = self.last.take() else { return Ok(()) };
-        if is_superseded || last.record.is_tombstone() {
-            self.state.keyspace.load_past(last);
+        let replaced_by = next.filter(|next| next.key == last.key).map(|next| &next.record);
+        let is_swept = |change: &Record| change.meta().modified < self.state.compacted;
+        if last.record.is_tombstone() {
+            if !is_swept(&last.record) {
+                self.state.keyspace.load_deletion(last);
+            }
+        } else if let Some(change) = replaced_by {
+            if !is_swept(change) {
+                self.replaced.push((change.clone(), last));
+            }
         } else {
             let lease = last.record.meta().lease;
             if lease.is_some() && !self.state.has_lease(lease) {
@@ -162,14 +171,18 @@ impl StateLoader {
 
     /// Ends with the state, once all pages are added.
     pub fn finish(mut self) -> Result<State, LoadError> {
-        self.settle_last(false)?;
-        let StateLoader { mut state, keys, digest, mut changes, .. } = self;
+        self.settle_last(None)?;
+        let StateLoader { mut state, keys, digest, mut changes, mut replaced, .. } = self;
         changes.sort_unstable_by_key(|(revision, sub, _)| (*revision, *sub));
         if changes.windows(2).any(|pair| (pair[0].0, pair[0].1) == (pair[1].0, pair[1].1)) {
             return Err(LoadError::Inconsistent { what: "two changes at one position" });
         }
         for (_, _, change) in changes {
             state.keyspace.load_change(change);
+        }
+        replaced.sort_unstable_by_key(|(change, _)| change.position());
+        for (change, before) in replaced {
+            state.keyspace.load_replaced(&change, before);
         }
         state.keyspace.loaded_from(state.compacted);
         let leases: Vec<_> = state.leases.iter().collect();

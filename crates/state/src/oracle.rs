@@ -180,8 +180,8 @@ impl Oracle {
     fn holds(&self, compare: &Compare) -> bool {
         let found: Vec<KeyValue> = self.now().into_values().filter(|item| compare.range.contains(&item.key)).collect();
         let one = |item: Option<&KeyValue>| {
-            let zero = RecordMeta { version: 0, ..*Record::tombstone(Revision(0), 0).meta() };
-            let meta = item.map_or(zero, |item| *item.record.meta());
+            let zero = RecordMeta { version: 0, ..Record::tombstone(Revision(0), 0).meta() };
+            let meta = item.map_or(zero, |item| item.record.meta());
             let ordering = match &compare.target {
                 CompareTarget::Version(n) => (meta.version as i64).cmp(n),
                 CompareTarget::Created(n) => (meta.created.0 as i64).cmp(n),
@@ -229,7 +229,7 @@ impl Oracle {
             // Equal ones stay in key order in both directions.
             let by_number = |items: &mut Vec<KeyValue>, number: fn(&RecordMeta) -> u64| {
                 items.sort_by_key(|item| {
-                    let number = number(item.record.meta());
+                    let number = number(&item.record.meta());
                     if sort.descending { u64::MAX - number } else { number }
                 });
             };
@@ -248,7 +248,7 @@ impl Oracle {
             items.truncate(op.limit as usize);
         }
         if op.projection == Projection::KeysOnly {
-            items.iter_mut().for_each(|item| item.record = Record::new(*item.record.meta(), b""));
+            items.iter_mut().for_each(|item| item.record = Record::new(item.record.meta(), b""));
         }
         RangeAnswer { items, count, more }
     }

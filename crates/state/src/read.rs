@@ -156,7 +156,7 @@ impl State {
             items.truncate(limit);
         }
         if op.projection == Projection::KeysOnly {
-            items.iter_mut().for_each(|item| item.record = Record::new(*item.record.meta(), &[]));
+            items.iter_mut().for_each(|item| item.record = Record::new(item.record.meta(), &[]));
         }
         RangeAnswer { items, count, more }
     }

@@ -17,11 +17,11 @@
 
 use std::cmp::Ordering;
 
-use tidelock_model::{Key, KeyValue, LeaseId, LogIndex, Record, Revision, Wire, put_bytes, put_varint};
+use tidelock_model::{Key, LeaseId, LogIndex, Record, Revision, Wire, put_bytes, put_varint};
 
 use crate::State;
-use crate::ahead::Ahead;
-use crate::keyspace::{POSITION_END, Position, Versions};
+use crate::ahead::{Ahead, Glance};
+use crate::keyspace::{HeldVersions, Keyspace, POSITION_END, Position};
 use crate::lease::FIRST_LEASE;
 
 /// First byte of a head.
@@ -158,14 +158,16 @@ impl State {
         const KEYS_MAX: usize = 16 * 1024;
         /// Room that is made before it is known what there is.
         const ROOM_MAX: usize = 1 << 20;
+        /// Versions of a key beyond which nothing is looked at in advance.
+        const VERSIONS_AHEAD: usize = 8;
         // It ends with the version that makes it full.
         let begins_at = bytes.len();
         bytes.reserve(max_bytes.min(ROOM_MAX) / 8 * 9);
-        let mut page = PageWriter { head, begins_at, max_bytes, bytes };
+        let mut page = PageWriter { keyspace: &self.keyspace, head, begins_at, max_bytes, bytes };
         let mut start = Key::from_stored(&[]);
         if let Some(position) = from {
-            let (live, past) = (self.keyspace.get(&position.key), self.keyspace.past_of(&position.key));
-            if let Some(next) = page.write_versions(&position.key, live, past, Some(position.from)) {
+            let held = self.keyspace.versions_of(&position.key);
+            if let Some(next) = page.write_versions(&position.key, held, Some(position.from)) {
                 return page.cut_at(next);
             }
             start = position.key.successor();
@@ -173,20 +175,24 @@ impl State {
                 return page.cut_at(SnapshotPosition { key: position.key.clone(), from: POSITION_END });
             }
         }
-        let mut live = Ahead::of(self.keyspace.live_from(&start)).peekable();
-        let mut past = Ahead::of(self.keyspace.past_from(&start)).peekable();
+        let versions = |newest| self.keyspace.back_from(newest).take(VERSIONS_AHEAD).map(Glance::glance).sum::<usize>();
+        let live = self.keyspace.live_from(&start);
+        let mut live = Ahead::of(live, |item| item.key.glance() + versions(&item.record)).peekable();
+        let gone = self.keyspace.gone_from(&start);
+        let mut gone = Ahead::of(gone, |item| item.key.glance() + versions(item.last())).peekable();
         for _ in 0..KEYS_MAX {
-            let (key, order) = match (live.peek().copied(), past.peek().copied()) {
+            let (key, order) = match (live.peek().copied(), gone.peek().copied()) {
                 (None, None) => return SnapshotPage { bytes: page.bytes, next: None },
                 (Some(live), None) => (&live.key, Ordering::Less),
-                (None, Some(past)) => (&past.key, Ordering::Greater),
-                (Some(live), Some(past)) => match live.key.cmp(&past.key) {
-                    Ordering::Greater => (&past.key, Ordering::Greater),
+                (None, Some(gone)) => (&gone.key, Ordering::Greater),
+                (Some(live), Some(gone)) => match live.key.cmp(&gone.key) {
+                    Ordering::Greater => (&gone.key, Ordering::Greater),
                     order => (&live.key, order),
                 },
             };
-            let (live, past) = (live.next_if(|_| order.is_le()), past.next_if(|_| order.is_ge()));
-            if let Some(next) = page.write_versions(key, live, past, None) {
+            let live = live.next_if(|_| order.is_le()).map(|item| &item.record);
+            let held = HeldVersions { live, gone: gone.next_if(|_| order.is_ge()) };
+            if let Some(next) = page.write_versions(key, held, None) {
                 return page.cut_at(next);
             }
             start = key.clone();
@@ -199,6 +205,7 @@ impl State {
 }
 
 struct PageWriter<'a> {
+    keyspace: &'a Keyspace,
     head: &'a SnapshotHead,
     begins_at: usize,
     max_bytes: usize,
@@ -229,32 +236,34 @@ impl PageWriter<'_> {
     fn write_versions(
         &mut self,
         key: &Key,
-        live: Option<&KeyValue>,
-        past: Option<&Versions>,
+        held: HeldVersions<'_>,
         from: Option<Position>,
     ) -> Option<SnapshotPosition> {
         let floor = (self.head.keep_from, 0);
-        let live = live.map(|live| &live.record);
-        if let Some(past) = past.filter(|_| live.is_none_or(|live| live.position() >= floor)) {
-            let first_kept = past.since(floor).next().or(live);
-            let replaced_at_floor = first_kept.is_some_and(|record| record.meta().modified == floor.0);
-            let visible = past.last_before(floor).filter(|record| !replaced_at_floor && !record.is_tombstone());
-            visible.filter(|_| from.is_none()).into_iter().for_each(|record| self.write(key, record));
-            for record in past.since(from.unwrap_or(floor)) {
-                if record.meta().modified > self.head.revision {
-                    return None;
-                }
-                if self.is_full() {
-                    return Some(SnapshotPosition { key: key.clone(), from: record.position() });
-                }
-                self.write(key, record);
+        // Most keys have one version, and of one that is older than the floor nothing before counts.
+        let newest = held.live.filter(|live| live.position() < floor || (live.mark() == 0 && held.gone.is_none()));
+        if let Some(newest) = newest {
+            if from.is_none_or(|from| newest.position() >= from) {
+                self.write(key, newest);
             }
+            return None;
         }
-        let live = live.filter(|live| from.is_none_or(|from| live.position() >= from))?;
-        if past.is_some() && self.is_full() {
-            return Some(SnapshotPosition { key: key.clone(), from: live.position() });
+        let keyspace = self.keyspace;
+        let mut versions = keyspace.oldest_first(held, from.unwrap_or(floor)).peekable();
+        let is_replaced_at_floor = versions.peek().is_some_and(|record| record.meta().modified == floor.0);
+        if from.is_none() && !is_replaced_at_floor {
+            let visible = keyspace.last_before(held, floor).filter(|record| !record.is_tombstone());
+            visible.into_iter().for_each(|record| self.write(key, record));
         }
-        self.write(key, live);
+        for record in versions {
+            if record.meta().modified > self.head.revision {
+                return None;
+            }
+            if self.is_full() {
+                return Some(SnapshotPosition { key: key.clone(), from: record.position() });
+            }
+            self.write(key, record);
+        }
         None
     }
 }

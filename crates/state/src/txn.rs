@@ -205,7 +205,7 @@ fn keeps(op: &Op, depth: usize) -> bool {
 }
 
 fn holds_for(compare: &Compare, item: Option<&KeyValue>) -> bool {
-    let meta = item.map(|item| *item.record.meta());
+    let meta = item.map(|item| item.record.meta());
     // Revisions and versions never reach the sign bit; clients' numbers may.
     let (actual, expected) = match &compare.target {
         CompareTarget::Version(n) => (meta.map_or(0, |meta| meta.version as i64), *n),

@@ -38,20 +38,13 @@ impl State {
     /// Newest first.
     fn versions_of<'a>(&'a self, key: &'a Key, before: Option<Revision>) -> impl Iterator<Item = &'a Record> {
         let bound = before.map_or(POSITION_END, |before| (before, 0));
-        let newest = self.keyspace.get(key).map(|live| &live.record).filter(|live| live.position() < bound);
-        let mut next = newest.or_else(|| self.keyspace.held_before(key, bound));
         let (mut newer, horizon) = (None, self.compacted);
-        std::iter::from_fn(move || {
-            let record = next.take()?;
+        self.keyspace.newest_first(key, bound).map_while(move |record| {
             let revision = record.meta().modified;
-            if revision < horizon {
-                // Readable at the horizon, unless something replaced it by then.
-                let was_visible = newer.is_none_or(|newer| newer > horizon);
-                return (was_visible && !record.is_tombstone()).then_some(record);
-            }
+            // The oldest is what is readable at the horizon, unless something replaced it by then.
+            let was_visible = newer.is_none_or(|newer| newer > horizon) && !record.is_tombstone();
             newer = Some(revision);
-            next = self.keyspace.held_before(key, record.position());
-            Some(record)
+            (revision >= horizon || was_visible).then_some(record)
         })
     }
 }

@@ -1,6 +1,6 @@
 //! Versions in the order they came about: read for a copy of the store, put back from one.
 
-use tidelock_model::KeyValue;
+use tidelock_model::{KeyValue, Record};
 
 use super::{ByPosition, Keyspace, Position, held_bytes};
 use crate::tree::Iter;
@@ -14,6 +14,8 @@ impl Keyspace {
     /// Adds a change after all changes before it, whatever its key was before. Unlike a deletion by a
     /// command, one whose key is not known is kept: what it deleted was compacted, watchers may still ask.
     pub(crate) fn load_next(&mut self, mut item: KeyValue) {
+        // Its mark is this store's: a record of another one is not shared with it.
+        item.record = Record::new(item.record.meta(), item.record.value());
         // All versions of a key share one copy of it.
         if let Some(before) = self.live.get(&item.key) {
             item.key = before.key.clone();
@@ -22,20 +24,20 @@ impl Keyspace {
         self.data_bytes += held_bytes(&item);
         self.history.push_last(item.clone());
         let key = item.key.clone();
-        if !item.record.is_tombstone() {
-            let replaced = self.live.insert(&key, item);
-            replaced.into_iter().for_each(|replaced| self.past.push(&key, [replaced.record]));
-            return;
+        let record = item.record.clone();
+        let replaced = if record.is_tombstone() { self.live.remove(&key) } else { self.live.insert(&key, item) };
+        if let Some(replaced) = replaced {
+            self.replaced.push(&record, replaced.record);
         }
-        match self.live.remove(&key) {
-            Some(deleted) => self.past.push(&key, [deleted.record, item.record]),
-            None => self.past.push(&key, [item.record]),
+        if record.is_tombstone() {
+            self.gone.push(&key, record);
         }
     }
 
     /// Puts another record in the place of a live version's, with the same position.
     pub(crate) fn amend_live(&mut self, item: KeyValue) {
-        if self.history.remove(item.record.position()).is_some() {
+        if let Some(before) = self.history.remove(item.record.position()) {
+            item.record.set_mark(before.record.mark());
             self.history.insert(item.record.position(), item.clone());
         }
         let key = item.key.clone();

@@ -1,0 +1,175 @@
+//! What each change replaced, in the order of the changes.
+//!
+//! The record of a change knows the number of what it replaced ([`Record::mark`]), so that from a version to the one
+//! before it is one step, and nothing is searched to add one. Sweeping goes along the changes, too: it takes from the
+//! front. Numbers go round, so that of a change that was swept is not followed.
+//!
+//! Going back a million versions of one key step by step would take long, so every [`STRIDE`]th of them also knows the
+//! one that many before it.
+
+use std::collections::VecDeque;
+
+use tidelock_model::{Record, Revision};
+
+/// How far the long steps are.
+const STRIDE: u64 = 256;
+
+/// How many are allocated together.
+const CHUNK: usize = 512;
+
+struct Entry {
+    /// Gone when it was swept.
+    record: Option<Record>,
+    /// The number of the version that many before, or zero.
+    far: u32,
+}
+
+struct Chunk {
+    /// All of them, but for the last chunk.
+    entries: Vec<Entry>,
+    held: usize,
+}
+
+pub(super) struct Replaced {
+    chunks: VecDeque<Chunk>,
+    /// The number of the first entry. Zero is nobody's number.
+    first: u32,
+    /// What changes before this revision replaced may have been forgotten.
+    pub(super) swept: Revision,
+}
+
+impl Replaced {
+    pub(super) fn new() -> Replaced {
+        Replaced { chunks: VecDeque::new(), first: 1, swept: Revision(0) }
+    }
+
+    fn numbered(&self, number: u32) -> Option<&Entry> {
+        let at = number.wrapping_sub(self.first) as usize;
+        self.chunks.get(at / CHUNK)?.entries.get(at % CHUNK)
+    }
+
+    fn entry(&self, change: &Record) -> Option<&Entry> {
+        if change.mark() == 0 || change.meta().modified < self.swept {
+            return None;
+        }
+        self.numbered(change.mark())
+    }
+
+    /// What `change` replaced.
+    pub(super) fn by(&self, change: &Record) -> Option<&Record> {
+        let replaced = self.entry(change)?.record.as_ref()?;
+        assert!(replaced.position() < change.position(), "a change replaces what is older");
+        Some(replaced)
+    }
+
+    /// The version [`STRIDE`] before `change`, if `change` is one of those that know it and it is still held.
+    pub(super) fn far_before(&self, change: &Record) -> Option<&Record> {
+        if !has_long_step(change) {
+            return None;
+        }
+        self.numbered(self.entry(change)?.far)?.record.as_ref()
+    }
+
+    /// Adds what `change` replaced, which comes after all changes before.
+    pub(super) fn push(&mut self, change: &Record, replaced: Record) {
+        let far = if has_long_step(change) { self.number_far_before(&replaced) } else { 0 };
+        let mut number = self.add(Entry { record: Some(replaced), far });
+        if number == 0 {
+            // Gone round: the number that means none stays empty.
+            let record = self.take(number);
+            number = self.add(Entry { record, far });
+        }
+        change.set_mark(number);
+    }
+
+    fn add(&mut self, entry: Entry) -> u32 {
+        if self.chunks.back().is_none_or(|last| last.entries.len() == CHUNK) {
+            self.chunks.push_back(Chunk { entries: Vec::with_capacity(CHUNK), held: 0 });
+        }
+        let before = (self.chunks.len() - 1) * CHUNK;
+        let Some(last) = self.chunks.back_mut() else { return 0 };
+        last.held += usize::from(entry.record.is_some());
+        last.entries.push(entry);
+        self.first.wrapping_add((before + last.entries.len() - 1) as u32)
+    }
+
+    /// The number of the version that is [`STRIDE`] before whatever replaces `newest`.
+    fn number_far_before(&self, newest: &Record) -> u32 {
+        let mut at = newest;
+        for _ in 2..STRIDE {
+            match self.by(at) {
+                Some(before) => at = before,
+                None => return 0,
+            }
+        }
+        at.mark()
+    }
+
+    /// Takes what `change` replaced out of here, if it is still held and `is_due` says so of it. The change is the first
+    /// that is not swept.
+    pub(super) fn forget(&mut self, change: &Record, is_due: impl Fn(&Record) -> bool) -> Option<Record> {
+        let replaced = self.numbered(change.mark())?.record.as_ref()?;
+        if change.mark() != 0 && is_due(replaced) { self.take(change.mark()) } else { None }
+    }
+
+    fn take(&mut self, number: u32) -> Option<Record> {
+        let at = number.wrapping_sub(self.first) as usize;
+        let chunk = self.chunks.get_mut(at / CHUNK)?;
+        let record = chunk.entries.get_mut(at % CHUNK)?.record.take()?;
+        chunk.held -= 1;
+        while self.chunks.front().is_some_and(|first| first.held == 0 && first.entries.len() == CHUNK) {
+            self.chunks.pop_front();
+            self.first = self.first.wrapping_add(CHUNK as u32);
+        }
+        Some(record)
+    }
+
+    /// How many are held.
+    #[cfg(test)]
+    pub(super) fn len(&self) -> usize {
+        self.chunks.iter().map(|chunk| chunk.held).sum()
+    }
+}
+
+fn has_long_step(change: &Record) -> bool {
+    let version = change.meta().version;
+    version != 0 && version.is_multiple_of(STRIDE)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tidelock_model::{LeaseId, RecordMeta};
+
+    fn version(number: u64) -> Record {
+        let modified = Revision(number);
+        Record::new(RecordMeta { created: Revision(1), modified, version: number, lease: LeaseId::NONE, sub: 0 }, b"")
+    }
+
+    /// A store that lives long enough comes to the end of the numbers: zero, which means none, must not be given, and
+    /// what was swept an age ago must not be taken for what has its number now.
+    #[test]
+    fn numbers_go_round() {
+        let mut replaced = Replaced::new();
+        replaced.first = u32::MAX - 700;
+        let changes: Vec<Record> = (1..=1_500).map(version).collect();
+        changes.windows(2).for_each(|pair| replaced.push(&pair[1], pair[0].clone()));
+        assert!(changes[1..].iter().all(|change| change.mark() != 0));
+        for pair in changes.windows(2) {
+            assert_eq!(replaced.by(&pair[1]), Some(&pair[0]));
+        }
+        assert_eq!(replaced.by(&changes[0]), None);
+        assert_eq!(replaced.far_before(&changes[1_023]), Some(&changes[1_023 - STRIDE as usize]));
+        assert_eq!(replaced.len(), 1_499);
+
+        replaced.swept = Revision(1_400);
+        for change in &changes[1..1_399] {
+            assert!(replaced.forget(change, |_| true).is_some());
+        }
+        assert_eq!((replaced.len(), replaced.chunks.len()), (101, 1));
+        let stale = version(900);
+        stale.set_mark(changes[1_450].mark());
+        assert_eq!(replaced.by(&stale), None);
+        assert_eq!(replaced.far_before(&changes[1_535 - STRIDE as usize]), None);
+    }
+}

@@ -1,0 +1,180 @@
+//! The versions of one key: found from the newest back, told in either direction.
+
+use std::iter;
+
+use tidelock_model::{Key, Record, Revision};
+
+use super::{Deletions, Keyspace, Position, Version};
+use crate::tree::Iter;
+
+/// Where the versions of a key begin.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct HeldVersions<'a> {
+    pub(crate) live: Option<&'a Record>,
+    pub(crate) gone: Option<&'a Deletions>,
+}
+
+impl Keyspace {
+    /// Deletions of keys from `start` on, in order of keys.
+    pub(crate) fn gone_from(&self, start: &Key) -> Iter<'_, super::ByKey<Deletions>> {
+        self.gone.iter_from(start)
+    }
+
+    pub(crate) fn versions_of(&self, key: &Key) -> HeldVersions<'_> {
+        HeldVersions { live: self.live.get(key).map(|live| &live.record), gone: self.gone.of(key) }
+    }
+
+    /// The version of `key` visible at revision `at`.
+    pub(crate) fn visible<'a>(&'a self, key: &'a Key, at: Revision) -> Option<Version<'a>> {
+        let record = if at >= self.changed {
+            self.live.get(key).map(|live| &live.record)
+        } else {
+            self.visible_before(key, (at.next(), 0))
+        };
+        record.map(|record| Version { key, record })
+    }
+
+    /// The last version of `key` before `position`, unless that is a deletion.
+    pub(crate) fn visible_before(&self, key: &Key, position: Position) -> Option<&Record> {
+        self.held_before(key, position).filter(|record| !record.is_tombstone())
+    }
+
+    /// The last version of `key` before `position`, deletions included.
+    pub(crate) fn held_before(&self, key: &Key, position: Position) -> Option<&Record> {
+        let live = self.live.get(key).map(|live| &live.record);
+        let gone = || HeldVersions { live: None, gone: self.gone.of(key) };
+        live.and_then(|live| self.back_before(live, position)).or_else(|| self.last_before(gone(), position))
+    }
+
+    /// The last of these versions before `position`, deletions included.
+    pub(crate) fn last_before<'a>(&'a self, held: HeldVersions<'a>, position: Position) -> Option<&'a Record> {
+        held.live.and_then(|live| self.back_before(live, position)).or_else(|| {
+            let (before, after) = held.gone?.around(position);
+            after.and_then(|after| self.back_before(after, position)).or(before)
+        })
+    }
+
+    /// The first version before `position` on the way back from `newest`, up to when the key came about.
+    fn back_before<'a>(&'a self, newest: &'a Record, position: Position) -> Option<&'a Record> {
+        self.steps_back(newest, position).last().filter(|last| last.position() < position)
+    }
+
+    /// From `newest` on until a version is before `position`, with long steps where there are any.
+    fn steps_back<'a>(&'a self, newest: &'a Record, position: Position) -> impl Iterator<Item = &'a Record> {
+        iter::successors(Some(newest), move |at| {
+            if at.position() < position {
+                return None;
+            }
+            let far = self.replaced.far_before(at).filter(|far| far.position() >= position);
+            far.or_else(|| self.replaced.by(at))
+        })
+    }
+
+    /// The way back from a version, itself first, up to when the key came about.
+    pub(crate) fn back_from<'a>(&'a self, newest: &'a Record) -> impl Iterator<Item = &'a Record> {
+        iter::successors(Some(newest), |at| self.replaced.by(at))
+    }
+
+    /// The versions of a key before `bound`, newest first, deletions included.
+    pub(crate) fn newest_first<'a>(&'a self, key: &Key, bound: Position) -> impl Iterator<Item = &'a Record> + use<'a> {
+        let held = self.versions_of(key);
+        iter::successors(self.last_before(held, bound), move |at| {
+            self.replaced.by(at).or_else(|| held.gone?.around(at.position()).0)
+        })
+    }
+
+    /// These versions from `from` on, oldest first, deletions included.
+    pub(crate) fn oldest_first<'a>(&'a self, held: HeldVersions<'a>, from: Position) -> OldestFirst<'a> {
+        let mut versions = OldestFirst { keyspace: self, later: Vec::new(), next: Vec::new() };
+        let deletions = held.gone.into_iter().flat_map(Deletions::newest_first);
+        for newest in held.live.into_iter().chain(deletions).take_while(|newest| newest.position() >= from) {
+            versions.go_back(newest, from);
+        }
+        versions
+    }
+}
+
+/// Versions that are found from the newest back, told in the other direction. Of what was stepped over it keeps where it
+/// begins: what it holds in memory is a small part of a long history.
+pub(crate) struct OldestFirst<'a> {
+    keyspace: &'a Keyspace,
+    /// Where stretches begin that come later, the last one first; each is told back to what was told before it.
+    later: Vec<&'a Record>,
+    /// The stretch that is being told, its newest first.
+    next: Vec<&'a Record>,
+}
+
+impl<'a> OldestFirst<'a> {
+    fn go_back(&mut self, newest: &'a Record, from: Position) {
+        self.later.extend(self.next.first());
+        self.next.clear();
+        let mut at = Some(newest);
+        while let Some(version) = at.filter(|version| version.position() >= from) {
+            self.next.push(version);
+            at = match self.keyspace.replaced.far_before(version).filter(|far| far.position() >= from) {
+                Some(far) => {
+                    self.later.extend(self.next.first());
+                    self.next.clear();
+                    Some(far)
+                }
+                None => self.keyspace.replaced.by(version),
+            };
+        }
+    }
+}
+
+impl<'a> Iterator for OldestFirst<'a> {
+    type Item = &'a Record;
+
+    fn next(&mut self) -> Option<&'a Record> {
+        let version = self.next.pop()?;
+        if self.next.is_empty()
+            && let Some(newest) = self.later.pop()
+        {
+            let told = version.position();
+            self.next.extend(self.keyspace.back_from(newest).take_while(|version| version.position() > told));
+        }
+        Some(version)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::testing::{Machine, delete, key, put};
+    use tidelock_model::Revision;
+
+    /// A counter that is written all day must not make reads of yesterday take all day.
+    #[test]
+    fn every_version_of_a_key_that_changed_often_is_found_in_few_steps() {
+        const VERSIONS: u64 = 5_000;
+        let (mut machine, hot) = (Machine::new(), key("hot"));
+        machine.done(put("hot", "gone"));
+        machine.done(delete("hot"));
+        let first = machine.state.revision().0 + 1;
+        (0..VERSIONS).for_each(|value| drop(machine.done(put("hot", &value.to_string()))));
+        let keyspace = &machine.state.keyspace;
+        let live = &keyspace.get(&hot).unwrap().record;
+        for value in 0..VERSIONS {
+            let at = Revision(first + value);
+            assert_eq!(keyspace.visible(&hot, at).unwrap().record.value(), value.to_string().as_bytes());
+            assert!(keyspace.steps_back(live, (at.next(), 0)).count() <= 255 + VERSIONS as usize / 256 + 256);
+        }
+        assert!(keyspace.visible(&hot, Revision(first - 1)).is_none());
+        assert!(keyspace.visible(&hot, Revision(first - 2)).is_some());
+    }
+
+    /// Long steps must not lead to what was swept, nor past what is still readable.
+    #[test]
+    fn a_key_that_changed_often_is_read_alike_while_it_is_swept() {
+        let (mut machine, hot) = (Machine::new(), key("hot"));
+        (0..2_000).for_each(|value| drop(machine.done(put("hot", &value.to_string()))));
+        for floor in [3, 255, 256, 257, 258, 700, 1_500, 2_000] {
+            machine.compact(floor);
+            while machine.state.sweep(100, Revision(u64::MAX)) {}
+            for revision in floor..=2_001 {
+                let found = machine.state.keyspace.visible(&hot, Revision(revision)).unwrap();
+                assert_eq!(found.record.value(), (revision - 2).to_string().as_bytes(), "at {revision} above {floor}");
+            }
+        }
+    }
+}
