@@ -86,10 +86,17 @@ impl NodeCopy {
             runs.add(page.items);
             after = page.next;
             if after.is_none() {
-                runs.finish();
-                return Ok(runs);
+                break;
             }
         }
+        let mut from = Some((floor, 0));
+        while let Some(position) = from {
+            let page = self.look(|state| state.unchanged_gone_page(floor, position, PAGE_ITEMS))?;
+            runs.add(page.items);
+            from = page.next;
+        }
+        runs.finish();
+        Ok(runs)
     }
 }
 
@@ -130,6 +137,8 @@ struct Runs {
     sorted: Vec<std::vec::IntoIter<KeyValue>>,
     /// Each run's next position.
     next: BinaryHeap<Reverse<(ChangePosition, usize)>>,
+    /// The last one given out: one may have been added twice.
+    last: Option<ChangePosition>,
 }
 
 impl Runs {
@@ -158,9 +167,12 @@ impl Runs {
     fn take(&mut self, count: usize) -> Vec<KeyValue> {
         let mut items = Vec::new();
         while items.len() < count
-            && let Some(Reverse((_, run))) = self.next.pop()
+            && let Some(Reverse((position, run))) = self.next.pop()
         {
-            items.extend(self.sorted[run].next());
+            let item = self.sorted[run].next();
+            if self.last.replace(position) != Some(position) {
+                items.extend(item);
+            }
             self.note_next(run);
         }
         items

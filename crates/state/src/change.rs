@@ -11,13 +11,14 @@ use crate::State;
 pub(crate) struct Revising<'a> {
     revision: Revision,
     next_sub: u32,
+    has_deleted: bool,
     events: &'a mut Vec<Event>,
 }
 
 impl<'a> Revising<'a> {
     /// Changes to `state` at its next revision.
     pub(crate) fn new(state: &State, events: &'a mut Vec<Event>) -> Revising<'a> {
-        Revising { revision: state.revision.next(), next_sub: 0, events }
+        Revising { revision: state.revision.next(), next_sub: 0, has_deleted: false, events }
     }
 
     /// The revision that changes get.
@@ -36,7 +37,7 @@ impl<'a> Revising<'a> {
     pub(crate) fn step(&mut self, state: &mut State) {
         if self.has_changes() {
             state.revision = self.revision;
-            (self.revision, self.next_sub) = (self.revision.next(), 0);
+            (self.revision, self.next_sub, self.has_deleted) = (self.revision.next(), 0, false);
         }
     }
 
@@ -94,6 +95,7 @@ impl State {
     pub(crate) fn delete_key(&mut self, revising: &mut Revising<'_>, key: &Key) -> Option<KeyValue> {
         let (old, tombstone) = self.keyspace.delete(key, (revising.revision, revising.next_sub))?;
         revising.take_sub();
+        revising.has_deleted = true;
         self.leases.detach(old.record.meta().lease, key);
         self.live_sum.subtract_key(&old);
         self.tell(revising, KeyValue { key: old.key.clone(), record: tombstone }, Some(&old));
@@ -102,16 +104,10 @@ impl State {
 
     fn tell(&self, revising: &mut Revising<'_>, item: KeyValue, replaced: Option<&KeyValue>) {
         let previous = match replaced {
-            // Changed before in this very revision: what watchers call previous is older than that.
-            Some(replaced) if replaced.record.meta().modified == revising.revision => {
-                self.keyspace.visible_before(&item.key, (revising.revision, 0)).cloned()
-            }
-            Some(replaced) => Some(replaced.record.clone()),
-            // Deleted before in this very revision, perhaps.
-            None if item.record.meta().sub > 0 => {
-                self.keyspace.visible_before(&item.key, (revising.revision, 0)).cloned()
-            }
-            None => None,
+            Some(replaced) if replaced.record.meta().modified != revising.revision => Some(replaced.record.clone()),
+            // Changed before in this very revision, or deleted: what watchers call previous is older than that.
+            None if !revising.has_deleted => None,
+            _ => self.keyspace.before_revision_of(&item),
         };
         revising.events.push(Event { key: item.key, record: item.record, previous });
     }

@@ -2,14 +2,13 @@
 //! another format than our own snapshots.
 //!
 //! A copy taken at revision R of a store compacted at C consists of the versions that are visible at C and
-//! older than it ([`State::unchanged_page`], by key), and of every change from C to R
+//! older than it ([`State::unchanged_page`], by key, and [`State::unchanged_gone_page`]), and of every change from C to R
 //! ([`State::changes_page`], in order). Versions never change, so pages can be read one at a time as long
 //! as sweeping is held back at C ([`State::sweep`]); compaction may go on.
 
-use tidelock_model::{Key, KeyRange, KeyValue, Refusal, Revision};
+use tidelock_model::{Key, KeyValue, Refusal, Revision};
 
 use crate::State;
-use crate::keyspace::Version;
 use crate::read::RangePage;
 
 /// A change's place: its revision, and its position within that.
@@ -25,23 +24,42 @@ pub struct ChangesPage {
 }
 
 impl State {
-    /// The next versions after the key `after` that are visible at `floor` and older than it, by key. Looks
-    /// at no more than `max_keys` keys, so a page may be empty and not the last. Refused if sweeping was
+    /// The next versions after the key `after`, of keys that live, that are visible at `floor` and older than it, by key.
+    /// Looks at no more than `max_keys` keys, so a page may be empty and not the last. Refused if sweeping was
     /// not held back at `floor`.
     pub fn unchanged_page(&self, floor: Revision, after: Option<&Key>, max_keys: usize) -> Result<RangePage, Refusal> {
         self.check_held(floor)?;
-        let start = after.map_or_else(|| Key::from_stored(&[]), Key::successor);
-        let range = KeyRange { start, end: Key::from_stored(&[u8::MAX]) };
+        let mut live = self.keyspace.live_from(&after.map_or_else(|| Key::from_stored(&[]), Key::successor));
         let mut items = Vec::new();
         let mut last = None;
-        let mut scan = self.keyspace.scan(&range, floor);
-        for seen in scan.by_ref().take(max_keys.max(1)) {
-            let unchanged = seen.visible.filter(|version| version.record.meta().modified < floor);
-            items.extend(unchanged.map(Version::to_item));
-            last = Some(seen.key);
+        for item in live.by_ref().take(max_keys.max(1)) {
+            items.extend(self.unchanged(item, floor));
+            last = Some(&item.key);
         }
-        let next = last.filter(|_| scan.next().is_some()).cloned();
+        let next = last.filter(|_| live.next().is_some()).cloned();
         Ok(RangePage { items, next })
+    }
+
+    /// The same of keys that went since, in the order they went, among the next `max` changes from `from` on. To be asked
+    /// for after the others: one that went meanwhile is told twice, and none is missed.
+    pub fn unchanged_gone_page(
+        &self,
+        floor: Revision,
+        from: ChangePosition,
+        max: usize,
+    ) -> Result<ChangesPage, Refusal> {
+        self.check_held(floor)?;
+        let mut changes = self.keyspace.changes_from_position(from.max((floor, 0)));
+        let deletions = changes.by_ref().take(max.max(1)).filter(|change| change.record.is_tombstone());
+        let items = deletions.filter_map(|change| self.unchanged(change, floor)).collect();
+        Ok(ChangesPage { items, next: changes.next().map(|change| change.record.position()) })
+    }
+
+    /// What the key of `item` was at `floor`, if that came about before.
+    fn unchanged(&self, item: &KeyValue, floor: Revision) -> Option<KeyValue> {
+        let visible = self.keyspace.back_before(&item.record, (floor.next(), 0))?;
+        let is_older = visible.meta().modified < floor && !visible.is_tombstone();
+        is_older.then(|| KeyValue { key: item.key.clone(), record: visible.clone() })
     }
 
     /// The next changes from `from` on, up to and including revision `up_to`: at most `max` of them.

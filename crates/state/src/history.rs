@@ -105,8 +105,10 @@ impl State {
         if modified.0.saturating_sub(1) < self.compacted.0 {
             return None;
         }
-        let before = if tidelock_model::planted!(PreviousIsTheEventItself) { modified.next() } else { modified };
-        self.keyspace.visible_before(&change.key, (before, 0)).cloned()
+        if tidelock_model::planted!(PreviousIsTheEventItself) {
+            return Some(change.record.clone());
+        }
+        self.keyspace.before_revision_of(change)
     }
 }
 
@@ -188,7 +190,7 @@ mod tests {
         machine.done(put("a", "1"));
         machine.compact(machine.state.revision().0);
         machine.sweep_all();
-        assert_eq!(machine.state.keyspace.held(), (0, 1));
+        assert_eq!((machine.state.keyspace.held(), machine.state.keyspace.gone_len()), ((0, 1), 0));
         assert_eq!(machine.state.data_bytes(), 3);
     }
 

@@ -19,6 +19,12 @@ fn copied(state: &State, floor: Revision, revision: Revision, page_size: usize) 
             break;
         }
     }
+    let mut from = Some((floor, 0));
+    while let Some(position) = from {
+        let page = state.unchanged_gone_page(floor, position, page_size).unwrap();
+        items.extend(page.items);
+        from = page.next;
+    }
     items.sort_by_key(|item| item.record.position());
     let mut from = Some((floor, 0));
     while let Some(position) = from {

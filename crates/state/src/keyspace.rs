@@ -4,7 +4,8 @@
 //! - `live`: the latest version of every key that exists, by key;
 //! - `history`: every change, by position, for watchers and for compaction;
 //! - `replaced`: what each change replaced, in the same order. From a version to the one before it is one step;
-//! - `gone`: the deletions, by key: where the versions begin that a key had before them.
+//! - `gone`: the deletions, by key: where the versions begin that a key had before them. Only of what is read in the
+//!   past ([`is_read_in_past`]): a search in a tree that is large is most of what a deletion costs.
 //!
 //! ```text
 //! put a=1 @2, put b=1 @3, put a=2 @4, delete b @5        live      a@4
@@ -16,8 +17,8 @@
 //! Reading now takes `live` alone. Reading at revision R begins with `live`, or the first deletion after R, and goes
 //! back from there: as far as the key changed since, by long steps if that was often.
 //!
-//! Invariants: a version is in exactly one of `live` and `replaced`, a deletion in `gone`; whatever is visible at a
-//! revision not yet swept is held, and so is every change since; `data_bytes` is the sum over `live`, `replaced` and `gone`.
+//! Invariants: a version is in exactly one of `live` and `replaced`; whatever is visible at a revision not yet swept is
+//! held, and so is every change since; `data_bytes` is the sum over `live`, `replaced` and the deletions in `history`.
 //! Whether a revision may be read is for the callers to check against `compacted`; presence here
 //! means nothing, since sweeping runs behind compaction.
 
@@ -30,7 +31,7 @@ use std::cmp::Ordering;
 use std::iter::Peekable;
 use std::marker::PhantomData;
 
-use tidelock_model::{Key, KeyRange, KeyValue, Record, Revision};
+use tidelock_model::{Key, KeyRange, KeyValue, Record, Revision, Space};
 
 use self::gone::Gone;
 use self::replaced::Replaced;
@@ -115,6 +116,8 @@ pub(crate) struct Keyspace {
     gone: Gone,
     replaced: Replaced,
     history: Tree<ByPosition>,
+    /// How many deletions are in `history`.
+    deletions: usize,
     /// Revision of the newest version held: reading at or after it needs `live` alone.
     changed: Revision,
     /// Up to where sweeping has looked at the changes of the floor's own revision.
@@ -129,6 +132,7 @@ impl Keyspace {
             gone: Gone::new(),
             replaced: Replaced::new(),
             history: Tree::new(),
+            deletions: 0,
             changed: Revision(0),
             floor_swept: (Revision(0), 0),
             data_bytes: 0,
@@ -137,6 +141,11 @@ impl Keyspace {
 
     pub(crate) fn live_len(&self) -> usize {
         self.live.len()
+    }
+
+    /// Whether any deletion is held.
+    pub(crate) fn has_deletions(&self) -> bool {
+        self.deletions > 0
     }
 
     pub(crate) fn data_bytes(&self) -> u64 {
@@ -181,7 +190,7 @@ impl Keyspace {
         };
         self.changed = item.record.meta().modified;
         self.data_bytes += held_bytes(&item);
-        self.history.push_last(item.clone());
+        self.add_change(item.clone());
         if let Some(replaced) = &replaced {
             self.replaced.push(&item.record, replaced.clone());
         }
@@ -196,8 +205,10 @@ impl Keyspace {
         let item = KeyValue { key: deleted.key.clone(), record: tombstone.clone() };
         self.data_bytes += held_bytes(&item);
         self.replaced.push(&tombstone, deleted.record.clone());
-        self.gone.push(&deleted.key, tombstone.clone());
-        self.history.push_last(item);
+        if is_read_in_past(&deleted.key) {
+            self.gone.push(&deleted.key, tombstone.clone());
+        }
+        self.add_change(item);
         Some((deleted, tombstone))
     }
 
@@ -278,16 +289,26 @@ impl Keyspace {
         let key_bytes = change.key.as_stored().len();
         let replaced = self.replaced.forget(&change.record, is_due);
         let mut bytes = replaced.map_or(0, |replaced| key_bytes + replaced.value().len());
-        if and_itself && self.gone.forget(&change.key, change.record.position()) {
+        if and_itself {
+            self.deletions -= 1;
             bytes += key_bytes;
+            if is_read_in_past(&change.key) {
+                self.gone.forget(&change.key, change.record.position());
+            }
         }
         self.data_bytes -= bytes as u64;
     }
 
-    /// How many superseded versions and how many changes are held.
+    /// How many keys there are of which deletions are found by key.
+    #[cfg(test)]
+    pub(crate) fn gone_len(&self) -> usize {
+        self.gone.len()
+    }
+
+    /// How many superseded versions and deletions and how many changes are held.
     #[cfg(test)]
     pub(crate) fn held(&self) -> (usize, usize) {
-        (self.replaced.len() + self.gone.len(), self.history.len())
+        (self.replaced.len() + self.deletions, self.history.len())
     }
 
     /// Adds the latest version of a key, after all keys before it: for loading.
@@ -303,15 +324,26 @@ impl Keyspace {
         self.replaced.push(change, replaced.record);
     }
 
-    /// Adds a deletion, after those of all keys before it and all of its own before it: for loading.
+    /// Adds the latest version of a key, wherever it belongs: for loading.
+    pub(crate) fn load_live_between(&mut self, item: KeyValue) {
+        self.changed = self.changed.max(item.record.meta().modified);
+        self.data_bytes += held_bytes(&item);
+        let key = item.key.clone();
+        self.live.insert(&key, item);
+    }
+
+    /// Adds a deletion, after all of its key before it: for loading.
     pub(crate) fn load_deletion(&mut self, item: KeyValue) {
         self.changed = self.changed.max(item.record.meta().modified);
         self.data_bytes += held_bytes(&item);
-        self.gone.push_last(item.key, item.record);
+        if is_read_in_past(&item.key) {
+            self.gone.push(&item.key, item.record);
+        }
     }
 
-    /// Adds a change, after all changes before it: for loading.
-    pub(crate) fn load_change(&mut self, item: KeyValue) {
+    /// Adds a change, after all changes before it.
+    pub(crate) fn add_change(&mut self, item: KeyValue) {
+        self.deletions += usize::from(item.record.is_tombstone());
         self.history.push_last(item);
     }
 
@@ -319,6 +351,12 @@ impl Keyspace {
     pub(crate) fn loaded_from(&mut self, floor: Revision) {
         self.replaced.swept = floor;
     }
+}
+
+/// Whether versions of a key that is gone can be asked for by their key. Of native primitives they are told to watchers
+/// and kept in snapshots, which go along `history`.
+fn is_read_in_past(key: &Key) -> bool {
+    key.space_byte() != Some(Space::Lock as u8)
 }
 
 fn held_bytes(item: &KeyValue) -> u64 {

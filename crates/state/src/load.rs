@@ -1,6 +1,6 @@
 //! Reading a snapshot back: the other half of `snapshot`.
 //!
-//! Everything is appended in order, so loading is a sequential build of full tree nodes. Nothing read
+//! What lives is appended in order, so loading is a sequential build of full tree nodes. Nothing read
 //! is trusted: bytes that do not decode, keys or versions out of order, numbers that cannot be, and a
 //! state whose digest differs from the head's are errors, and memory grows only with the input.
 
@@ -15,7 +15,7 @@ use tidelock_model::{
 use crate::State;
 use crate::lease::Lease;
 use crate::requests::Requests;
-use crate::snapshot::HEAD_VERSION;
+use crate::snapshot::{HEAD_VERSION, separator};
 
 /// Why a snapshot could not be loaded. It is damaged or not ours; another copy may be good.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -55,6 +55,10 @@ pub struct StateLoader {
     digest: u128,
     /// The last version read: it is live unless another version of its key follows or it is a deletion.
     last: Option<KeyValue>,
+    /// Whether what is gone is being read, which comes in no order of keys.
+    is_gone: bool,
+    /// How many changes and replaced versions there were when the first version of the last one's key was read.
+    begun: (usize, usize),
     /// Changes to be put in order, with their positions beside them so that sorting need not look up
     /// each record.
     changes: Vec<(Revision, u32, KeyValue)>,
@@ -110,36 +114,60 @@ impl StateLoader {
             return Err(LoadError::Inconsistent { what: "a number that cannot be reached" });
         }
         let digest = u128::from_le_bytes(digest);
-        Ok(StateLoader { state, keys, digest, last: None, changes: Vec::new(), replaced: Vec::new() })
+        Ok(StateLoader {
+            state,
+            keys,
+            digest,
+            last: None,
+            is_gone: false,
+            begun: (0, 0),
+            changes: Vec::new(),
+            replaced: Vec::new(),
+        })
     }
 
     /// Adds the next page.
     pub fn add_page(&mut self, page: Bytes) -> Result<(), LoadError> {
         let mut input = Reader::new(page);
         while input.remaining() > 0 {
-            let mut item = KeyValue::decode(&mut input)?;
-            let position = item.record.position();
-            let is_possible = position.0 > Revision::FIRST
-                && position.0 <= self.state.revision
-                && item.record.meta().version <= NUMBER_MAX
-                && item.key.space_byte().is_some();
-            if !is_possible {
-                return Err(LoadError::Inconsistent { what: "a version that cannot be" });
+            let item = KeyValue::decode(&mut input)?;
+            if item == separator() && !self.is_gone {
+                self.settle_last(None)?;
+                self.is_gone = true;
+                continue;
             }
-            if let Some(last) = &self.last {
-                match last.key.cmp(&item.key) {
-                    std::cmp::Ordering::Less => {}
-                    // All versions of a key share one copy of it.
-                    std::cmp::Ordering::Equal if last.record.position() < position => item.key = last.key.clone(),
-                    _ => return Err(LoadError::Inconsistent { what: "versions out of order" }),
-                }
-            }
-            if position.0 >= self.state.compacted {
-                self.changes.push((position.0, position.1, item.clone()));
-            }
-            self.settle_last(Some(&item))?;
-            self.last = Some(item);
+            self.add(item)?;
         }
+        Ok(())
+    }
+
+    fn add(&mut self, mut item: KeyValue) -> Result<(), LoadError> {
+        let position = item.record.position();
+        let is_possible = position.0 > Revision::FIRST
+            && position.0 <= self.state.revision
+            && item.record.meta().version <= NUMBER_MAX
+            && item.key.space_byte().is_some();
+        if !is_possible {
+            return Err(LoadError::Inconsistent { what: "a version that cannot be" });
+        }
+        if let Some(last) = &self.last {
+            match last.key.cmp(&item.key) {
+                std::cmp::Ordering::Less => {}
+                // All versions of a key share one copy of it.
+                std::cmp::Ordering::Equal if last.record.position() < position => item.key = last.key.clone(),
+                std::cmp::Ordering::Greater if self.is_gone => {}
+                _ => return Err(LoadError::Inconsistent { what: "versions out of order" }),
+            }
+        }
+        let goes_on = self.last.as_ref().is_some_and(|last| last.key == item.key && !last.record.is_tombstone());
+        self.settle_last(Some(&item))?;
+        if !goes_on {
+            self.begun = (self.changes.len(), self.replaced.len());
+        }
+        if position.0 >= self.state.compacted {
+            self.changes.push((position.0, position.1, item.clone()));
+        }
+        self.last = Some(item);
         Ok(())
     }
 
@@ -151,20 +179,41 @@ impl StateLoader {
             if !is_swept(&last.record) {
                 self.state.keyspace.load_deletion(last);
             }
-        } else if let Some(change) = replaced_by {
+            return Ok(());
+        }
+        if let Some(change) = replaced_by {
             if !is_swept(change) {
                 self.replaced.push((change.clone(), last));
             }
+            return Ok(());
+        }
+        if self.is_gone
+            && let Some(live) = self.state.keyspace.get(&last.key)
+        {
+            // It went while the snapshot was written, after it was written among what lives.
+            if live.record != last.record {
+                return Err(LoadError::Inconsistent { what: "a key that lives twice" });
+            }
+            self.changes.truncate(self.begun.0);
+            self.replaced.truncate(self.begun.1);
+            return Ok(());
+        }
+        self.add_live(last)
+    }
+
+    fn add_live(&mut self, item: KeyValue) -> Result<(), LoadError> {
+        let lease = item.record.meta().lease;
+        if lease.is_some() && !self.state.has_lease(lease) {
+            return Err(LoadError::Inconsistent { what: "a key of a lease that does not exist" });
+        }
+        if !tidelock_model::planted!(LoadedLeasesOwnNothing) {
+            self.state.leases.attach(lease, &item.key);
+        }
+        self.state.live_sum.add_key(&item);
+        if self.is_gone {
+            self.state.keyspace.load_live_between(item);
         } else {
-            let lease = last.record.meta().lease;
-            if lease.is_some() && !self.state.has_lease(lease) {
-                return Err(LoadError::Inconsistent { what: "a key of a lease that does not exist" });
-            }
-            if !tidelock_model::planted!(LoadedLeasesOwnNothing) {
-                self.state.leases.attach(lease, &last.key);
-            }
-            self.state.live_sum.add_key(&last);
-            self.state.keyspace.load_live(last);
+            self.state.keyspace.load_live(item);
         }
         Ok(())
     }
@@ -178,7 +227,7 @@ impl StateLoader {
             return Err(LoadError::Inconsistent { what: "two changes at one position" });
         }
         for (_, _, change) in changes {
-            state.keyspace.load_change(change);
+            state.keyspace.add_change(change);
         }
         replaced.sort_unstable_by_key(|(change, _)| change.position());
         for (change, before) in replaced {
@@ -202,7 +251,8 @@ impl StateLoader {
 mod tests {
     use super::*;
     use crate::SnapshotHead;
-    use crate::testing::{Machine, load, pages, put, put_leased};
+    use crate::testing::{Machine, delete, key, load, pages, put, put_leased};
+    use tidelock_model::RecordMeta;
 
     fn machine() -> Machine {
         let mut machine = Machine::new();
@@ -227,7 +277,11 @@ mod tests {
         swapped.swap(0, 1);
         assert_eq!(load(&head, swapped).err(), Some(LoadError::Inconsistent { what: "versions out of order" }));
         let doubled = [whole.clone(), whole].concat();
-        assert_eq!(load(&head, doubled).err(), Some(LoadError::Inconsistent { what: "versions out of order" }));
+        assert_eq!(load(&head, doubled).err(), Some(LoadError::Inconsistent { what: "a version that cannot be" }));
+        let meta = RecordMeta { created: Revision(2), modified: Revision(2), version: 1, lease: LeaseId::NONE, sub: 0 };
+        let other = KeyValue { key: key("b"), record: Record::new(meta, b"2") };
+        let twice = [pages(&machine.state, &head, usize::MAX), vec![other.to_bytes()]].concat();
+        assert_eq!(load(&head, twice).err(), Some(LoadError::Inconsistent { what: "a key that lives twice" }));
         let count = LoadError::Inconsistent { what: "the number of keys" };
         assert_eq!(load(&head, vec![]).err(), Some(count));
     }
@@ -238,9 +292,39 @@ mod tests {
         let machine = machine();
         let head = machine.state.begin_snapshot();
         let mut bytes = pages(&machine.state, &head, usize::MAX).concat();
-        let last = bytes.len() - 1;
+        let last = bytes.len() - 1 - separator().to_bytes().len();
         bytes[last] = b'9';
         assert!(matches!(load(&head, vec![bytes]), Err(LoadError::DigestMismatch { .. })));
+    }
+
+    /// Before version 6 what is gone came by key, between what lives: a node that is started anew still finds such files.
+    #[test]
+    fn what_is_gone_is_read_from_old_snapshots_too() {
+        let mut machine = machine();
+        for op in [delete("a"), put("c", "1"), delete("c"), put("a", "3"), put("c", "2"), put("c", "3")] {
+            machine.done(op);
+        }
+        let mut head = machine.state.begin_snapshot();
+        let mut input = Reader::new(pages(&machine.state, &head, usize::MAX).concat().into());
+        let mut items = Vec::new();
+        while input.remaining() > 0 {
+            items.extend(Some(KeyValue::decode(&mut input).unwrap()).filter(|item| *item != separator()));
+        }
+        assert_eq!(items.iter().filter(|item| item.record.is_tombstone()).count(), 2);
+        items.sort_by_key(|item| (item.key.clone(), item.record.position()));
+        let mut page = Vec::new();
+        items.iter().for_each(|item| item.encode(&mut page));
+        head.bytes[0] = 5;
+        let loaded = load(&head, vec![page]).unwrap();
+        assert_eq!(loaded.digest(), machine.state.digest());
+        assert_eq!(loaded.keyspace.held(), machine.state.keyspace.held());
+        assert_eq!(loaded.data_bytes(), machine.state.data_bytes());
+        let revisions = 2..=machine.state.revision().0;
+        let at_all = |state: State| {
+            let machine = Machine { state, number: 0 };
+            revisions.clone().map(|at| machine.pairs_at(at)).collect::<Vec<_>>()
+        };
+        assert_eq!(at_all(loaded), at_all(machine.state));
     }
 
     /// An older program must say that it cannot read a newer snapshot, not that it is damaged.
@@ -257,9 +341,11 @@ mod tests {
         machine.done(put("k", "v"));
         let head = machine.state.begin_snapshot();
         let pages = pages(&machine.state, &head, usize::MAX);
-        assert_eq!(pages, [[2, 0x10, b'k', 2, 0, 1, 2, 0, 1, b'v']]);
+        // The key, and that nothing is gone: what version 6 added.
+        assert_eq!(pages, [[2, 0x10, b'k', 2, 0, 1, 2, 0, 1, b'v', 0, 0, 0, 0]]);
+        let without_gone = vec![pages[0][..10].to_vec()];
         let digest = machine.state.digest().to_le_bytes();
-        let mut expected = vec![5, 1, 2, 0, 10];
+        let mut expected = vec![6, 1, 2, 0, 10];
         expected.extend_from_slice(&digest);
         // One key; no members, none removed; no leases; one origin: node, boot, no other boot, highest,
         // last heard, and 2048 bytes of window with number 1 in it; no remembered requests.
@@ -277,12 +363,14 @@ mod tests {
         expected.push(0);
         let whole = expected.len();
         assert_eq!(head.bytes, expected);
-        for (version, length) in [(4, whole), (3, without_sessions), (2, without_auth), (1, without_auth - 1)] {
+        for (version, length) in
+            [(5, whole), (4, whole), (3, without_sessions), (2, without_auth), (1, without_auth - 1)]
+        {
             expected.truncate(length);
             expected[0] = version;
             let mut older: SnapshotHead = head.clone();
             older.bytes.clone_from(&expected);
-            assert_eq!(load(&older, pages.clone()).unwrap().digest(), machine.state.digest());
+            assert_eq!(load(&older, without_gone.clone()).unwrap().digest(), machine.state.digest());
         }
         let pinned = 49_006_668_418_093_372_190_168_907_123_473_963_371;
         assert_eq!(machine.state.digest(), pinned, "the digest is compared between versions of the program");

@@ -1,31 +1,40 @@
 //! Writing the state out, as of one moment, while it goes on changing.
 //!
 //! The head holds all that changes without a revision: members, leases, requests, alarms, users and roles, the numbers.
-//! There may be millions of leases, so they are read in pages, too ([`State::read_leases`]), before the rest. The pages hold every version of every key up to the head's revision, in key order; since
+//! There may be millions of leases, so they are read in pages, too ([`State::read_leases`]), before the rest. The pages hold every version of every key up to the head's revision; since
 //! versions never change they can be read later, a page at a time, as long as sweeping is held back at
 //! [`SnapshotHead::keep_from`]. `load` puts both together again.
 //!
+//! What lives comes first, in key order, with the versions it had since it came about. What is gone follows in the order
+//! it went: it need not be found by key for that. A key that goes while pages are written may so come twice, or only among
+//! the gone, without its deletion: it is alive at the head's revision.
+//!
 //! ```text
-//! head = version:1 (currently 5)  applied  revision  compacted  clock  digest:16  keys  members
+//! head = version:1 (currently 6)  applied  revision  compacted  clock  digest:16  keys  members
 //!        leases:count (id ttl granted_at)*  requests  alarms (since version 2)  auth (since version 3)
 //!        native sessions:count (id memory)* (since version 4; with fingerprints since version 5)
-//! page = (key record)*      ascending by key and position
+//! page = (key record)*      of a key ascending by position
+//!        what lives, ascending by key; then 0 0 0 0, where a key and a record would be; then what is gone (since
+//!        version 6; before, all versions of all keys came ascending by key)
 //! ```
 //!
 //! Versions that nobody could read at the head, but that sweeping has not come to yet, are left out:
 //! history before the compacted revision is not kept, and without it they would never be swept.
 
-use std::cmp::Ordering;
-
-use tidelock_model::{Key, LeaseId, LogIndex, Record, Revision, Wire, put_bytes, put_varint};
+use tidelock_model::{Key, KeyValue, LeaseId, LogIndex, Record, Revision, Wire, put_bytes, put_varint};
 
 use crate::State;
 use crate::ahead::{Ahead, Glance};
-use crate::keyspace::{HeldVersions, Keyspace, POSITION_END, Position};
+use crate::keyspace::{Keyspace, POSITION_END, Position};
 use crate::lease::FIRST_LEASE;
 
 /// First byte of a head.
-pub(crate) const HEAD_VERSION: u8 = 5;
+pub(crate) const HEAD_VERSION: u8 = 6;
+
+/// Stands between what lives and what is gone: no key is empty, and nothing changed at revision zero.
+pub(crate) fn separator() -> KeyValue {
+    KeyValue { key: Key::from_stored(&[]), record: Record::tombstone(Revision(0), 0) }
+}
 
 /// About what an encoded lease takes: ten bytes of id, and two small numbers.
 const LEASE_BYTES: usize = 17;
@@ -59,12 +68,18 @@ pub struct SnapshotPage {
 
 /// A place between two versions.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct SnapshotPosition {
-    /// The key being written.
-    key: Key,
-    /// Versions of it before this are written.
-    from: Position,
+pub struct SnapshotPosition(Place);
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Place {
+    /// At a key that lives; versions of it before the position are written.
+    Living(Key, Position),
+    /// At the deletion at the first position; versions of its key before the second are written.
+    Gone(Position, Position),
 }
+
+/// Before every position there is.
+const POSITION_START: Position = (Revision(0), 0);
 
 impl State {
     /// Begins a snapshot of the state as it is now, with all its leases.
@@ -154,56 +169,27 @@ impl State {
         from: Option<&SnapshotPosition>,
         max_bytes: usize,
     ) -> SnapshotPage {
-        /// Keys that are younger than the head cost time, too, and give no bytes.
-        const KEYS_MAX: usize = 16 * 1024;
         /// Room that is made before it is known what there is.
         const ROOM_MAX: usize = 1 << 20;
-        /// Versions of a key beyond which nothing is looked at in advance.
-        const VERSIONS_AHEAD: usize = 8;
         // It ends with the version that makes it full.
         let begins_at = bytes.len();
         bytes.reserve(max_bytes.min(ROOM_MAX) / 8 * 9);
         let mut page = PageWriter { keyspace: &self.keyspace, head, begins_at, max_bytes, bytes };
-        let mut start = Key::from_stored(&[]);
-        if let Some(position) = from {
-            let held = self.keyspace.versions_of(&position.key);
-            if let Some(next) = page.write_versions(&position.key, held, Some(position.from)) {
-                return page.cut_at(next);
-            }
-            start = position.key.successor();
-            if page.is_full() {
-                return page.cut_at(SnapshotPosition { key: position.key.clone(), from: POSITION_END });
-            }
-        }
-        let versions = |newest| self.keyspace.back_from(newest).take(VERSIONS_AHEAD).map(Glance::glance).sum::<usize>();
-        let live = self.keyspace.live_from(&start);
-        let mut live = Ahead::of(live, |item| item.key.glance() + versions(&item.record)).peekable();
-        let gone = self.keyspace.gone_from(&start);
-        let mut gone = Ahead::of(gone, |item| item.key.glance() + versions(item.last())).peekable();
-        for _ in 0..KEYS_MAX {
-            let (key, order) = match (live.peek().copied(), gone.peek().copied()) {
-                (None, None) => return SnapshotPage { bytes: page.bytes, next: None },
-                (Some(live), None) => (&live.key, Ordering::Less),
-                (None, Some(gone)) => (&gone.key, Ordering::Greater),
-                (Some(live), Some(gone)) => match live.key.cmp(&gone.key) {
-                    Ordering::Greater => (&gone.key, Ordering::Greater),
-                    order => (&live.key, order),
-                },
-            };
-            let live = live.next_if(|_| order.is_le()).map(|item| &item.record);
-            let held = HeldVersions { live, gone: gone.next_if(|_| order.is_ge()) };
-            if let Some(next) = page.write_versions(key, held, None) {
-                return page.cut_at(next);
-            }
-            start = key.clone();
-            if page.is_full() {
-                break;
-            }
-        }
-        page.cut_at(SnapshotPosition { key: start, from: POSITION_END })
+        let next = match from.map(|position| &position.0) {
+            None => page.write_all(None),
+            Some(Place::Living(key, from)) => page.write_all(Some((key, *from))),
+            Some(Place::Gone(deletion, from)) => page.write_gone(*deletion, *from),
+        };
+        SnapshotPage { bytes: page.bytes, next: next.map(SnapshotPosition) }
     }
 }
 
+/// Keys and changes that are looked at for a page: those that are younger than the head cost time, too, and give no bytes.
+const LOOKED_AT_MAX: usize = 16 * 1024;
+/// Versions of a key beyond which nothing is looked at in advance.
+const VERSIONS_AHEAD: usize = 8;
+
+/// Each function returns where to go on if the page is full before its end.
 struct PageWriter<'a> {
     keyspace: &'a Keyspace,
     head: &'a SnapshotHead,
@@ -212,14 +198,61 @@ struct PageWriter<'a> {
     bytes: Vec<u8>,
 }
 
-impl PageWriter<'_> {
+impl<'a> PageWriter<'a> {
     /// A page takes at least one version, however small it shall be, or nobody would get anywhere.
     fn is_full(&self) -> bool {
         self.bytes.len() - self.begins_at >= self.max_bytes.max(1)
     }
 
-    fn cut_at(self, next: SnapshotPosition) -> SnapshotPage {
-        SnapshotPage { bytes: self.bytes, next: Some(next) }
+    fn write_all(&mut self, from: Option<(&Key, Position)>) -> Option<Place> {
+        if let Some(next) = self.write_living(from) {
+            return Some(next);
+        }
+        separator().encode(&mut self.bytes);
+        if self.keyspace.has_deletions() { self.write_gone((self.head.keep_from, 0), POSITION_START) } else { None }
+    }
+
+    fn write_living(&mut self, from: Option<(&Key, Position)>) -> Option<Place> {
+        let mut written = Key::from_stored(&[]);
+        if let Some((key, from)) = from {
+            if from != POSITION_END
+                && let Some(newest) = self.keyspace.newest_since(key, self.head.revision)
+                && let Some(from) = self.write_versions(key, newest, Some(from))
+            {
+                return Some(Place::Living(key.clone(), from));
+            }
+            written = key.clone();
+        }
+        let keyspace = self.keyspace;
+        let glance = |item: &'a KeyValue| glance(keyspace, item);
+        for (looked_at, item) in Ahead::of(keyspace.live_from(&written.successor()), glance).enumerate() {
+            if looked_at >= LOOKED_AT_MAX || self.is_full() {
+                return Some(Place::Living(written, POSITION_END));
+            }
+            if let Some(from) = self.write_versions(&item.key, &item.record, None) {
+                return Some(Place::Living(item.key.clone(), from));
+            }
+            written = item.key.clone();
+        }
+        None
+    }
+
+    fn write_gone(&mut self, deletion: Position, from: Position) -> Option<Place> {
+        let keyspace = self.keyspace;
+        let glance = |item: &'a KeyValue| if item.record.is_tombstone() { glance(keyspace, item) } else { 0 };
+        let mut from = Some(from).filter(|from| *from != POSITION_START);
+        for (looked_at, change) in Ahead::of(keyspace.changes_from_position(deletion), glance).enumerate() {
+            let position = change.record.position();
+            if looked_at >= LOOKED_AT_MAX || self.is_full() {
+                return Some(Place::Gone(position, POSITION_START));
+            }
+            if change.record.is_tombstone()
+                && let Some(from) = self.write_versions(&change.key, &change.record, from.take())
+            {
+                return Some(Place::Gone(position, from));
+            }
+        }
+        None
     }
 
     fn write(&mut self, key: &Key, record: &Record) {
@@ -229,38 +262,27 @@ impl PageWriter<'_> {
         }
     }
 
-    /// Writes the versions of a key that the snapshot keeps, from a position on if given. Returns where
-    /// to go on if the page is full before the last.
+    /// Writes the versions of a key back from `newest` that the snapshot keeps, from a position on if given.
     ///
     /// Kept are all from the compacted revision on, and before it the one that is visible there.
-    fn write_versions(
-        &mut self,
-        key: &Key,
-        held: HeldVersions<'_>,
-        from: Option<Position>,
-    ) -> Option<SnapshotPosition> {
-        let floor = (self.head.keep_from, 0);
+    fn write_versions(&mut self, key: &Key, newest: &Record, from: Option<Position>) -> Option<Position> {
+        let (keyspace, floor) = (self.keyspace, (self.head.keep_from, 0));
         // Most keys have one version, and of one that is older than the floor nothing before counts.
-        let newest = held.live.filter(|live| live.position() < floor || (live.mark() == 0 && held.gone.is_none()));
-        if let Some(newest) = newest {
+        if newest.position() < floor || newest.mark() == 0 {
             if from.is_none_or(|from| newest.position() >= from) {
                 self.write(key, newest);
             }
             return None;
         }
-        let keyspace = self.keyspace;
-        let mut versions = keyspace.oldest_first(held, from.unwrap_or(floor)).peekable();
+        let mut versions = keyspace.oldest_first(newest, from.unwrap_or(floor)).peekable();
         let is_replaced_at_floor = versions.peek().is_some_and(|record| record.meta().modified == floor.0);
         if from.is_none() && !is_replaced_at_floor {
-            let visible = keyspace.last_before(held, floor).filter(|record| !record.is_tombstone());
+            let visible = keyspace.back_before(newest, floor);
             visible.into_iter().for_each(|record| self.write(key, record));
         }
-        for record in versions {
-            if record.meta().modified > self.head.revision {
-                return None;
-            }
+        for record in versions.take_while(|record| record.meta().modified <= self.head.revision) {
             if self.is_full() {
-                return Some(SnapshotPosition { key: key.clone(), from: record.position() });
+                return Some(record.position());
             }
             self.write(key, record);
         }
@@ -268,9 +290,14 @@ impl PageWriter<'_> {
     }
 }
 
+fn glance(keyspace: &Keyspace, item: &KeyValue) -> usize {
+    let versions = keyspace.back_from(&item.record).take(VERSIONS_AHEAD);
+    item.key.glance() + versions.map(Glance::glance).sum::<usize>()
+}
+
 #[cfg(test)]
 mod tests {
-    use crate::testing::{Machine, load, pages, put, put_leased};
+    use crate::testing::{Machine, delete, load, pages, put, put_leased};
     use tidelock_model::{Command, LeaseId, Revision};
 
     /// A caller with no room at all must still come to an end.
@@ -315,6 +342,30 @@ mod tests {
         let loaded = load(&head, pages).unwrap();
         assert_eq!(loaded.keyspace.held(), machine.state.keyspace.held());
         assert_eq!(loaded.data_bytes(), machine.state.data_bytes());
+    }
+
+    /// What a page was cut in the middle of may go before the next one is written, and come again, and go again.
+    #[test]
+    fn a_key_that_goes_while_its_versions_are_written_is_saved_as_it_was() {
+        for meanwhile in
+            [vec![delete("hot")], vec![delete("hot"), put("hot", "new"), delete("hot"), put("hot", "newer")]]
+        {
+            let mut machine = Machine::new();
+            (0..50).for_each(|value| drop(machine.done(put("hot", &value.to_string()))));
+            let head = machine.state.begin_snapshot();
+            let (digest, held) = (machine.state.digest(), machine.state.keyspace.held());
+            let first = machine.state.snapshot_page(&head, None, 100);
+            let mut pages = vec![first.bytes];
+            meanwhile.into_iter().for_each(|op| drop(machine.done(op)));
+            let mut from = first.next;
+            while let Some(position) = from {
+                let page = machine.state.snapshot_page(&head, Some(&position), 100);
+                pages.push(page.bytes);
+                from = page.next;
+            }
+            let loaded = load(&head, pages).unwrap();
+            assert_eq!((loaded.digest(), loaded.keyspace.held()), (digest, held));
+        }
     }
 
     /// What was compacted but not swept yet would stay forever in the copy, so it must not get there.

@@ -139,20 +139,6 @@ impl<O: Order> Tree<O> {
         }
     }
 
-    /// The greatest item, to be changed in what does not sort it.
-    pub(crate) fn last_mut(&mut self) -> Option<&mut O::Item> {
-        let mut node = &mut self.root;
-        loop {
-            match node {
-                Node::Leaf(items) => {
-                    let at = items.len().checked_sub(1)?;
-                    return items.get_mut(at);
-                }
-                Node::Branch(branch) => node = &mut branch.children.last_mut()?.node,
-            }
-        }
-    }
-
     /// The smallest item.
     pub(crate) fn first(&self) -> Option<&O::Item> {
         let mut node = &self.root;

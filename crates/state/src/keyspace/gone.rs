@@ -17,15 +17,6 @@ pub(crate) struct Deletions {
 }
 
 impl Deletions {
-    pub(crate) fn last(&self) -> &Record {
-        &self.last
-    }
-
-    /// Newest first.
-    pub(super) fn newest_first(&self) -> impl Iterator<Item = &Record> {
-        std::iter::once(&self.last).chain(self.earlier.iter().flat_map(|earlier| earlier.iter().rev()))
-    }
-
     /// The last one before a position, and the first one at it or after.
     pub(super) fn around(&self, position: Position) -> (Option<&Record>, Option<&Record>) {
         if self.last.position() < position {
@@ -70,14 +61,6 @@ impl Gone {
         }
     }
 
-    /// Adds the deletion of a key that none is after, newer than all of it: for loading.
-    pub(super) fn push_last(&mut self, key: Key, deletion: Record) {
-        match self.keys.last_mut().filter(|last| last.key == key) {
-            Some(last) => last.push(deletion),
-            None => self.keys.push_last(Deletions { key, last: deletion, earlier: None }),
-        }
-    }
-
     pub(super) fn of(&self, key: &Key) -> Option<&Deletions> {
         self.keys.get(key)
     }
@@ -87,26 +70,22 @@ impl Gone {
         self.keys.iter_from(start)
     }
 
-    /// Forgets the oldest deletion of `key`, which is at `position`. Says whether it was held.
-    pub(super) fn forget(&mut self, key: &Key, position: Position) -> bool {
+    /// Forgets the oldest deletion of `key`, which is at `position`.
+    pub(super) fn forget(&mut self, key: &Key, position: Position) {
         // It is mostly the only one, and then nothing has to be looked for again.
-        let Some(mut deletions) = self.keys.remove(key) else { return false };
+        let Some(mut deletions) = self.keys.remove(key) else { return };
         if let Some(mut earlier) = deletions.earlier.take() {
-            let is_held = earlier.pop_front_if(|oldest| oldest.position() == position).is_some();
+            earlier.pop_front_if(|oldest| oldest.position() == position);
             deletions.earlier = Some(earlier).filter(|earlier| !earlier.is_empty());
             self.keys.insert(key, deletions);
-            return is_held;
-        }
-        let is_held = deletions.last.position() == position;
-        if !is_held {
+        } else if deletions.last.position() != position {
             self.keys.insert(key, deletions);
         }
-        is_held
     }
 
-    /// How many are held.
+    /// Of how many keys.
     #[cfg(test)]
     pub(super) fn len(&self) -> usize {
-        self.keys.iter_from(&Key::from_stored(&[])).map(|deletions| deletions.newest_first().count()).sum()
+        self.keys.len()
     }
 }

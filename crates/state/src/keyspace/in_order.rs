@@ -2,7 +2,7 @@
 
 use tidelock_model::{KeyValue, Record};
 
-use super::{ByPosition, Keyspace, Position, held_bytes};
+use super::{ByPosition, Keyspace, Position, held_bytes, is_read_in_past};
 use crate::tree::Iter;
 
 impl Keyspace {
@@ -22,14 +22,14 @@ impl Keyspace {
         }
         self.changed = item.record.meta().modified;
         self.data_bytes += held_bytes(&item);
-        self.history.push_last(item.clone());
+        self.add_change(item.clone());
         let key = item.key.clone();
         let record = item.record.clone();
         let replaced = if record.is_tombstone() { self.live.remove(&key) } else { self.live.insert(&key, item) };
         if let Some(replaced) = replaced {
             self.replaced.push(&record, replaced.record);
         }
-        if record.is_tombstone() {
+        if record.is_tombstone() && is_read_in_past(&key) {
             self.gone.push(&key, record);
         }
     }

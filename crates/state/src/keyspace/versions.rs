@@ -2,10 +2,9 @@
 
 use std::iter;
 
-use tidelock_model::{Key, Record, Revision};
+use tidelock_model::{Key, KeyValue, Record, Revision};
 
 use super::{Deletions, Keyspace, Position, Version};
-use crate::tree::Iter;
 
 /// Where the versions of a key begin.
 #[derive(Clone, Copy, Default)]
@@ -15,15 +14,6 @@ pub(crate) struct HeldVersions<'a> {
 }
 
 impl Keyspace {
-    /// Deletions of keys from `start` on, in order of keys.
-    pub(crate) fn gone_from(&self, start: &Key) -> Iter<'_, super::ByKey<Deletions>> {
-        self.gone.iter_from(start)
-    }
-
-    pub(crate) fn versions_of(&self, key: &Key) -> HeldVersions<'_> {
-        HeldVersions { live: self.live.get(key).map(|live| &live.record), gone: self.gone.of(key) }
-    }
-
     /// The version of `key` visible at revision `at`.
     pub(crate) fn visible<'a>(&'a self, key: &'a Key, at: Revision) -> Option<Version<'a>> {
         let record = if at >= self.changed {
@@ -35,8 +25,27 @@ impl Keyspace {
     }
 
     /// The last version of `key` before `position`, unless that is a deletion.
-    pub(crate) fn visible_before(&self, key: &Key, position: Position) -> Option<&Record> {
+    fn visible_before(&self, key: &Key, position: Position) -> Option<&Record> {
         self.held_before(key, position).filter(|record| !record.is_tombstone())
+    }
+
+    /// What the key of a change was before the change's revision, if it was anything and that is still held.
+    pub(crate) fn before_revision_of(&self, change: &KeyValue) -> Option<Record> {
+        let (revision, sub) = change.record.position();
+        if let Some(before) = self.back_before(&change.record, (revision, 0)) {
+            return Some(before.clone());
+        }
+        // It came about in this revision, perhaps after another change of the same revision deleted it.
+        let mut earlier = self.changes_from(revision).take_while(|other| other.record.position() < (revision, sub));
+        let first = earlier.find(|other| other.key == change.key)?;
+        self.replaced.by(&first.record).cloned()
+    }
+
+    /// The version of `key` now, if it was alive at revision `at`; the deletion that ended it, if it was and went since.
+    pub(crate) fn newest_since(&self, key: &Key, at: Revision) -> Option<&Record> {
+        let live = self.live.get(key).map(|live| &live.record).filter(|live| live.meta().created <= at);
+        let is_meant = |change: &&KeyValue| change.record.is_tombstone() && change.key == *key;
+        live.or_else(|| self.changes_from(at.next()).find(is_meant).map(|change| &change.record))
     }
 
     /// The last version of `key` before `position`, deletions included.
@@ -55,7 +64,7 @@ impl Keyspace {
     }
 
     /// The first version before `position` on the way back from `newest`, up to when the key came about.
-    fn back_before<'a>(&'a self, newest: &'a Record, position: Position) -> Option<&'a Record> {
+    pub(crate) fn back_before<'a>(&'a self, newest: &'a Record, position: Position) -> Option<&'a Record> {
         self.steps_back(newest, position).last().filter(|last| last.position() < position)
     }
 
@@ -77,20 +86,26 @@ impl Keyspace {
 
     /// The versions of a key before `bound`, newest first, deletions included.
     pub(crate) fn newest_first<'a>(&'a self, key: &Key, bound: Position) -> impl Iterator<Item = &'a Record> + use<'a> {
-        let held = self.versions_of(key);
+        let held = HeldVersions { live: self.live.get(key).map(|live| &live.record), gone: self.gone.of(key) };
         iter::successors(self.last_before(held, bound), move |at| {
             self.replaced.by(at).or_else(|| held.gone?.around(at.position()).0)
         })
     }
 
-    /// These versions from `from` on, oldest first, deletions included.
-    pub(crate) fn oldest_first<'a>(&'a self, held: HeldVersions<'a>, from: Position) -> OldestFirst<'a> {
-        let mut versions = OldestFirst { keyspace: self, later: Vec::new(), next: Vec::new() };
-        let deletions = held.gone.into_iter().flat_map(Deletions::newest_first);
-        for newest in held.live.into_iter().chain(deletions).take_while(|newest| newest.position() >= from) {
-            versions.go_back(newest, from);
+    /// The versions back from `newest` up to when the key came about, those from `from` on, oldest first.
+    pub(crate) fn oldest_first<'a>(&'a self, newest: &'a Record, from: Position) -> OldestFirst<'a> {
+        let (mut later, mut next) = (Vec::new(), Vec::new());
+        let mut at = Some(newest);
+        while let Some(version) = at.filter(|version| version.position() >= from) {
+            next.push(version);
+            at = self.replaced.by(version);
+            if let Some(far) = self.replaced.far_before(version).filter(|far| far.position() >= from) {
+                later.extend(next.first());
+                next.clear();
+                at = Some(far);
+            }
         }
-        versions
+        OldestFirst { keyspace: self, later, next }
     }
 }
 
@@ -102,25 +117,6 @@ pub(crate) struct OldestFirst<'a> {
     later: Vec<&'a Record>,
     /// The stretch that is being told, its newest first.
     next: Vec<&'a Record>,
-}
-
-impl<'a> OldestFirst<'a> {
-    fn go_back(&mut self, newest: &'a Record, from: Position) {
-        self.later.extend(self.next.first());
-        self.next.clear();
-        let mut at = Some(newest);
-        while let Some(version) = at.filter(|version| version.position() >= from) {
-            self.next.push(version);
-            at = match self.keyspace.replaced.far_before(version).filter(|far| far.position() >= from) {
-                Some(far) => {
-                    self.later.extend(self.next.first());
-                    self.next.clear();
-                    Some(far)
-                }
-                None => self.keyspace.replaced.by(version),
-            };
-        }
-    }
 }
 
 impl<'a> Iterator for OldestFirst<'a> {

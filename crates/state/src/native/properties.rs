@@ -6,12 +6,13 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use tidelock_model::native_records::{Gate, Stored};
 use tidelock_model::{
-    Command, Data, Fencing, Kind, LeaseId, Mode, Name, NativeAnswer, NativeCommand, NativeError, NativeNotice,
-    NativeOp, NativeRequest, OnDeath, Refusal, Revision, Wait,
+    Command, Data, Fencing, Key, KeyRange, Kind, LeaseId, Mode, Name, NativeAnswer, NativeCommand, NativeError,
+    NativeNotice, NativeOp, NativeRequest, OnDeath, Refusal, Revision, Wait,
 };
 
 use super::oracle::{Oracle, Waiter};
 use super::testing::{Native, name};
+use crate::State;
 use crate::testing::{Machine, load, pages};
 
 /// A request in the making: what it is about is looked up when its turn comes.
@@ -309,6 +310,10 @@ impl Run {
         let head = state.begin_snapshot();
         let loaded = load(&head, pages(state, &head, page)).unwrap();
         assert_eq!(loaded.digest(), state.digest());
+        // Deletions of places are not found by key, only in history: it must be whole.
+        let all = KeyRange { start: Key::from_stored(&[]), end: Key::from_stored(&[u8::MAX]) };
+        let told = |state: &State| state.events_page(&all, state.compacted(), usize::MAX, true).unwrap();
+        assert_eq!(told(&loaded), told(state));
         self.native.machine.state = loaded;
         self.native.told.clear();
     }
