@@ -4,15 +4,15 @@
 //! before it is one step, and nothing is searched to add one. Sweeping goes along the changes, too: it takes from the
 //! front. Numbers go round, so that of a change that was swept is not followed.
 //!
-//! Going back a million versions of one key step by step would take long, so every [`STRIDE`]th of them also knows the
-//! one that many before it.
+//! Going back a million versions of one key step by step would take long, so every 16th of them ([`STRIDE`]) also knows the
+//! one 16 before it, and every 256th the one 256 before it.
 
 use std::collections::VecDeque;
 
 use tidelock_model::{Record, Revision};
 
-/// How far the long steps are.
-const STRIDE: u64 = 256;
+/// How far the long steps are. The longest are as many of them.
+const STRIDE: u64 = 16;
 
 /// How many are allocated together.
 const CHUNK: usize = 512;
@@ -20,7 +20,7 @@ const CHUNK: usize = 512;
 struct Entry {
     /// Gone when it was swept.
     record: Option<Record>,
-    /// The number of the version that many before, or zero.
+    /// The number of a version far before, or zero.
     far: u32,
 }
 
@@ -62,9 +62,9 @@ impl Replaced {
         Some(replaced)
     }
 
-    /// The version [`STRIDE`] before `change`, if `change` is one of those that know it and it is still held.
+    /// A version far before `change`, if `change` is one of those that know one and it is still held.
     pub(super) fn far_before(&self, change: &Record) -> Option<&Record> {
-        if !has_long_step(change) {
+        if !is_every(STRIDE, change) {
             return None;
         }
         self.numbered(self.entry(change)?.far)?.record.as_ref()
@@ -72,7 +72,7 @@ impl Replaced {
 
     /// Adds what `change` replaced, which comes after all changes before.
     pub(super) fn push(&mut self, change: &Record, replaced: Record) {
-        let far = if has_long_step(change) { self.number_far_before(&replaced) } else { 0 };
+        let far = if is_every(STRIDE, change) { self.number_far_before(change, &replaced) } else { 0 };
         let mut number = self.add(Entry { record: Some(replaced), far });
         if number == 0 {
             // Gone round: the number that means none stays empty.
@@ -93,8 +93,8 @@ impl Replaced {
         self.first.wrapping_add((before + last.entries.len() - 1) as u32)
     }
 
-    /// The number of the version that is [`STRIDE`] before whatever replaces `newest`.
-    fn number_far_before(&self, newest: &Record) -> u32 {
+    /// The number of the version that `change`, which replaces `newest`, shall know.
+    fn number_far_before(&self, change: &Record, newest: &Record) -> u32 {
         let mut at = newest;
         for _ in 2..STRIDE {
             match self.by(at) {
@@ -102,7 +102,14 @@ impl Replaced {
                 None => return 0,
             }
         }
-        at.mark()
+        let near = at.mark();
+        if !is_every(STRIDE * STRIDE, change) {
+            return near;
+        }
+        // On from there by the steps that others know.
+        let step = |number: u32| Some(self.entry(self.numbered(number)?.record.as_ref()?)?.far).filter(|far| *far != 0);
+        let far = (1..STRIDE).try_fold(near, |number, _| step(number));
+        far.unwrap_or(near)
     }
 
     /// Takes what `change` replaced out of here, if it is still held and `is_due` says so of it. The change is the first
@@ -131,9 +138,10 @@ impl Replaced {
     }
 }
 
-fn has_long_step(change: &Record) -> bool {
+/// Whether this is one of every `count` versions of its key.
+fn is_every(count: u64, change: &Record) -> bool {
     let version = change.meta().version;
-    version != 0 && version.is_multiple_of(STRIDE)
+    version != 0 && version.is_multiple_of(count)
 }
 
 #[cfg(test)]
@@ -159,7 +167,13 @@ mod tests {
             assert_eq!(replaced.by(&pair[1]), Some(&pair[0]));
         }
         assert_eq!(replaced.by(&changes[0]), None);
-        assert_eq!(replaced.far_before(&changes[1_023]), Some(&changes[1_023 - STRIDE as usize]));
+        // Their places are one below their versions.
+        for (version, far) in [(1_024, 768), (512, 256), (256, 240), (1_008, 992), (32, 16)] {
+            assert_eq!(replaced.far_before(&changes[version - 1]), Some(&changes[far - 1]), "{version}");
+        }
+        for version in [16, 17, 1_009] {
+            assert_eq!(replaced.far_before(&changes[version - 1]), None, "{version}");
+        }
         assert_eq!(replaced.len(), 1_499);
 
         replaced.swept = Revision(1_400);
@@ -170,6 +184,8 @@ mod tests {
         let stale = version(900);
         stale.set_mark(changes[1_450].mark());
         assert_eq!(replaced.by(&stale), None);
-        assert_eq!(replaced.far_before(&changes[1_535 - STRIDE as usize]), None);
+        assert_eq!(replaced.far_before(&changes[1_392 - 1]), None);
+        assert_eq!(replaced.far_before(&changes[1_408 - 1]), None);
+        assert_eq!(replaced.far_before(&changes[1_424 - 1]), Some(&changes[1_408 - 1]));
     }
 }

@@ -153,7 +153,7 @@ mod tests {
         for value in 0..VERSIONS {
             let at = Revision(first + value);
             assert_eq!(keyspace.visible(&hot, at).unwrap().record.value(), value.to_string().as_bytes());
-            assert!(keyspace.steps_back(live, (at.next(), 0)).count() <= 255 + VERSIONS as usize / 256 + 256);
+            assert!(keyspace.steps_back(live, (at.next(), 0)).count() <= 5 * 16 + VERSIONS as usize / 256);
         }
         assert!(keyspace.visible(&hot, Revision(first - 1)).is_none());
         assert!(keyspace.visible(&hot, Revision(first - 2)).is_some());
