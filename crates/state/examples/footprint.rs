@@ -10,7 +10,7 @@ use tidelock_model::{
     Batch, Caller, Command, Key, KeyRange, LeaseId, LogTime, NodeId, Op, Origin, Proposal, PutLease, PutOp, PutValue,
     Query, RangeOp, Revision, Space, Term,
 };
-use tidelock_state::{State, StateLoader};
+use tidelock_state::{SnapshotHead, State, StateLoader};
 
 const KEYS: u64 = 1_000_000;
 const VALUE_BYTES: usize = 256;
@@ -33,6 +33,22 @@ fn scattered(number: u64) -> u64 {
 
 fn key(number: u64) -> Key {
     Key::new(Space::User, format!("/bench/{number:012}").as_bytes())
+}
+
+fn write_snapshot(state: &State, what: &str) -> (SnapshotHead, Vec<Bytes>) {
+    let began = processor_time();
+    let head = state.begin_snapshot();
+    let (mut pages, mut from) = (Vec::new(), None);
+    loop {
+        let page = state.snapshot_page(&head, from.as_ref(), 1 << 20);
+        pages.push(Bytes::from(page.bytes));
+        from = page.next;
+        if from.is_none() {
+            break;
+        }
+    }
+    println!("{what} written: {:?} in {} pages", processor_time() - began, pages.len());
+    (head, pages)
 }
 
 fn put_all(state: &mut State, name: &str, keys: &[Key]) {
@@ -61,6 +77,7 @@ fn main() {
     let payload = 20 + VALUE_BYTES as u64;
     println!("overhead: {} B per key beside key and value", (resident_bytes() - before) / KEYS - payload);
     put_all(&mut state, "overwrite in random order", &keys);
+    write_snapshot(&state, "snapshot of two versions of each");
 
     let began = processor_time();
     let revision = state.revision();
@@ -76,18 +93,7 @@ fn main() {
     let read = state.read(&Query::Range(RangeOp { limit: 500, ..RangeOp::all(range) }));
     println!("list of 500 with count: {:?} ({})", processor_time() - began, read.is_ok());
 
-    let began = processor_time();
-    let head = state.begin_snapshot();
-    let (mut pages, mut from) = (Vec::new(), None);
-    loop {
-        let page = state.snapshot_page(&head, from.as_ref(), 1 << 20);
-        pages.push(Bytes::from(page.bytes));
-        from = page.next;
-        if from.is_none() {
-            break;
-        }
-    }
-    println!("snapshot written: {:?} in {} pages", processor_time() - began, pages.len());
+    let (head, pages) = write_snapshot(&state, "snapshot");
     drop(state);
 
     let began = processor_time();

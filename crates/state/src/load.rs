@@ -4,6 +4,7 @@
 //! is trusted: bytes that do not decode, keys or versions out of order, numbers that cannot be, and a
 //! state whose digest differs from the head's are errors, and memory grows only with the input.
 
+use std::cmp::Ordering;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -131,7 +132,7 @@ impl StateLoader {
         let mut input = Reader::new(page);
         while input.remaining() > 0 {
             let item = KeyValue::decode(&mut input)?;
-            if item == separator() && !self.is_gone {
+            if item.key.space_byte().is_none() && item == separator() && !self.is_gone {
                 self.settle_last(None)?;
                 self.is_gone = true;
                 continue;
@@ -150,18 +151,21 @@ impl StateLoader {
         if !is_possible {
             return Err(LoadError::Inconsistent { what: "a version that cannot be" });
         }
+        let mut replaces_last = false;
         if let Some(last) = &self.last {
             match last.key.cmp(&item.key) {
-                std::cmp::Ordering::Less => {}
-                // All versions of a key share one copy of it.
-                std::cmp::Ordering::Equal if last.record.position() < position => item.key = last.key.clone(),
-                std::cmp::Ordering::Greater if self.is_gone => {}
+                Ordering::Less => {}
+                Ordering::Equal if last.record.position() < position => {
+                    // All versions of a key share one copy of it.
+                    item.key = last.key.clone();
+                    replaces_last = !last.record.is_tombstone();
+                }
+                Ordering::Greater if self.is_gone => {}
                 _ => return Err(LoadError::Inconsistent { what: "versions out of order" }),
             }
         }
-        let goes_on = self.last.as_ref().is_some_and(|last| last.key == item.key && !last.record.is_tombstone());
-        self.settle_last(Some(&item))?;
-        if !goes_on {
+        self.settle_last(Some(&item.record).filter(|_| replaces_last))?;
+        if !replaces_last {
             self.begun = (self.changes.len(), self.replaced.len());
         }
         if position.0 >= self.state.compacted {
@@ -171,9 +175,8 @@ impl StateLoader {
         Ok(())
     }
 
-    fn settle_last(&mut self, next: Option<&KeyValue>) -> Result<(), LoadError> {
+    fn settle_last(&mut self, replaced_by: Option<&Record>) -> Result<(), LoadError> {
         let Some(last) = self.last.take() else { return Ok(()) };
-        let replaced_by = next.filter(|next| next.key == last.key).map(|next| &next.record);
         let is_swept = |change: &Record| change.meta().modified < self.state.compacted;
         if last.record.is_tombstone() {
             if !is_swept(&last.record) {

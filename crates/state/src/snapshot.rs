@@ -224,7 +224,7 @@ impl<'a> PageWriter<'a> {
             written = key.clone();
         }
         let keyspace = self.keyspace;
-        let glance = |item: &'a KeyValue| glance(keyspace, item);
+        let glance = |items: &[&'a KeyValue]| glance(keyspace, items);
         for (looked_at, item) in Ahead::of(keyspace.live_from(&written.successor()), glance).enumerate() {
             if looked_at >= LOOKED_AT_MAX || self.is_full() {
                 return Some(Place::Living(written, POSITION_END));
@@ -239,7 +239,10 @@ impl<'a> PageWriter<'a> {
 
     fn write_gone(&mut self, deletion: Position, from: Position) -> Option<Place> {
         let keyspace = self.keyspace;
-        let glance = |item: &'a KeyValue| if item.record.is_tombstone() { glance(keyspace, item) } else { 0 };
+        let glance = |changes: &[&'a KeyValue]| {
+            let deletions: Vec<_> = changes.iter().copied().filter(|change| change.record.is_tombstone()).collect();
+            glance(keyspace, &deletions)
+        };
         let mut from = Some(from).filter(|from| *from != POSITION_START);
         for (looked_at, change) in Ahead::of(keyspace.changes_from_position(deletion), glance).enumerate() {
             let position = change.record.position();
@@ -290,9 +293,15 @@ impl<'a> PageWriter<'a> {
     }
 }
 
-fn glance(keyspace: &Keyspace, item: &KeyValue) -> usize {
-    let versions = keyspace.back_from(&item.record).take(VERSIONS_AHEAD);
-    item.key.glance() + versions.map(Glance::glance).sum::<usize>()
+/// Looks at keys and their versions, one of each before the next of any: a version is found by the one after it.
+fn glance(keyspace: &Keyspace, items: &[&KeyValue]) -> usize {
+    let mut seen = items.iter().map(|item| item.key.glance()).sum::<usize>();
+    let mut versions: Vec<&Record> = items.iter().map(|item| &item.record).collect();
+    for _ in 0..VERSIONS_AHEAD {
+        seen += versions.iter().map(|version| version.glance()).sum::<usize>();
+        versions = versions.into_iter().filter_map(|version| keyspace.replaced_by(version)).collect();
+    }
+    seen
 }
 
 #[cfg(test)]

@@ -79,9 +79,9 @@ impl Keyspace {
         })
     }
 
-    /// The way back from a version, itself first, up to when the key came about.
-    pub(crate) fn back_from<'a>(&'a self, newest: &'a Record) -> impl Iterator<Item = &'a Record> {
-        iter::successors(Some(newest), |at| self.replaced.by(at))
+    /// What a change replaced, if that is held.
+    pub(crate) fn replaced_by(&self, change: &Record) -> Option<&Record> {
+        self.replaced.by(change)
     }
 
     /// The versions of a key before `bound`, newest first, deletions included.
@@ -128,7 +128,8 @@ impl<'a> Iterator for OldestFirst<'a> {
             && let Some(newest) = self.later.pop()
         {
             let told = version.position();
-            self.next.extend(self.keyspace.back_from(newest).take_while(|version| version.position() > told));
+            let back = iter::successors(Some(newest), |at| self.keyspace.replaced.by(at));
+            self.next.extend(back.take_while(|version| version.position() > told));
         }
         Some(version)
     }
