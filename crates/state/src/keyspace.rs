@@ -33,12 +33,10 @@ use std::marker::PhantomData;
 
 use tidelock_model::{Key, KeyRange, KeyValue, Record, Revision, Space};
 
-use self::gone::Gone;
+use self::gone::{Deletions, Gone};
 use self::replaced::Replaced;
+use self::versions::HeldVersions;
 use crate::tree::{Iter, NODE_MAX, Order, Tree};
-
-pub(crate) use self::gone::Deletions;
-pub(crate) use self::versions::HeldVersions;
 
 /// Revision and place within it: orders all changes.
 pub(crate) type Position = (Revision, u32);

@@ -8,8 +8,8 @@ use super::{ByKey, Keyed, Position};
 use crate::tree::{Iter, Tree};
 
 /// When a key was deleted, as far as that is held; at least once.
-pub(crate) struct Deletions {
-    pub(crate) key: Key,
+pub(super) struct Deletions {
+    pub(super) key: Key,
     last: Record,
     /// Most keys that are deleted come once.
     #[expect(clippy::box_collection, reason = "an item has eight bytes for what few have")]

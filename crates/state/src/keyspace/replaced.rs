@@ -57,9 +57,7 @@ impl Replaced {
 
     /// What `change` replaced.
     pub(super) fn by(&self, change: &Record) -> Option<&Record> {
-        let replaced = self.entry(change)?.record.as_ref()?;
-        assert!(replaced.position() < change.position(), "a change replaces what is older");
-        Some(replaced)
+        older(change, self.entry(change)?)
     }
 
     /// A version far before `change`, if `change` is one of those that know one and it is still held.
@@ -67,7 +65,7 @@ impl Replaced {
         if !is_every(STRIDE, change) {
             return None;
         }
-        self.numbered(self.entry(change)?.far)?.record.as_ref()
+        older(change, self.numbered(self.entry(change)?.far)?)
     }
 
     /// Adds what `change` replaced, which comes after all changes before.
@@ -136,6 +134,13 @@ impl Replaced {
     pub(super) fn len(&self) -> usize {
         self.chunks.iter().map(|chunk| chunk.held).sum()
     }
+}
+
+/// What is held there, on the way back from `change`: whoever follows it must come to an end, at the right key.
+fn older<'a>(change: &Record, entry: &'a Entry) -> Option<&'a Record> {
+    let record = entry.record.as_ref()?;
+    assert!(record.position() < change.position(), "what was replaced is older");
+    Some(record)
 }
 
 /// Whether this is one of every `count` versions of its key.

@@ -7,10 +7,10 @@ use tidelock_model::{Key, KeyValue, Record, Revision};
 use super::{Deletions, Keyspace, Position, Version};
 
 /// Where the versions of a key begin.
-#[derive(Clone, Copy, Default)]
-pub(crate) struct HeldVersions<'a> {
-    pub(crate) live: Option<&'a Record>,
-    pub(crate) gone: Option<&'a Deletions>,
+#[derive(Clone, Copy)]
+pub(super) struct HeldVersions<'a> {
+    pub(super) live: Option<&'a Record>,
+    pub(super) gone: Option<&'a Deletions>,
 }
 
 impl Keyspace {
@@ -56,7 +56,7 @@ impl Keyspace {
     }
 
     /// The last of these versions before `position`, deletions included.
-    pub(crate) fn last_before<'a>(&'a self, held: HeldVersions<'a>, position: Position) -> Option<&'a Record> {
+    pub(super) fn last_before<'a>(&'a self, held: HeldVersions<'a>, position: Position) -> Option<&'a Record> {
         held.live.and_then(|live| self.back_before(live, position)).or_else(|| {
             let (before, after) = held.gone?.around(position);
             after.and_then(|after| self.back_before(after, position)).or(before)
