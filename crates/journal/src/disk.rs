@@ -17,6 +17,26 @@ pub trait DiskFile: Send + Sync {
     /// Any failure; part of the bytes may have been written.
     fn write_at(&self, offset: u64, bytes: &[u8]) -> io::Result<()>;
 
+    /// Writes all of `bytes` at `offset`, the end of all that counts in this file: what is behind them may become
+    /// zeros, up to the end of a block. Not durable yet. The file has its full length already.
+    ///
+    /// # Errors
+    /// As for [`DiskFile::write_at`].
+    fn append(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
+        self.write_at(offset, bytes)
+    }
+
+    /// As [`DiskFile::append`], for what nobody waits for: it may stay in memory until the next one, or the next sync.
+    ///
+    /// # Errors
+    /// As for [`DiskFile::write_at`].
+    fn append_at_leisure(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
+        self.write_at(offset, bytes)
+    }
+
+    /// Nothing will be appended for now: what was kept for it is let go. All is synced.
+    fn end_appends(&self) {}
+
     /// Fills `bytes` from `offset`.
     ///
     /// # Errors

@@ -157,7 +157,7 @@ impl<D: Disk> Journal<D> {
         self.synced = self.current().end;
         // The mark itself is not waited for. It reaches the disk with the next sync or when the system
         // writes back, and from then on damage before it is known to be damage.
-        let marked = self.current_mut().write_record(&Record::Mark);
+        let marked = self.current_mut().mark();
         self.fail_on_error(marked)
     }
 
@@ -314,7 +314,7 @@ impl<D: Disk> Journal<D> {
         if segment.end > segment.entry_limit() {
             return Ok(());
         }
-        let marked = segment.write_record(&Record::Mark);
+        let marked = segment.mark();
         self.fail_on_error(marked)
     }
 
@@ -468,7 +468,7 @@ impl<D: Disk> Journal<D> {
             return Ok(());
         }
         let segment = self.current_mut();
-        segment.file.write_at(segment.end, buffer)?;
+        segment.file.append(segment.end, buffer)?;
         segment.end += buffer.len() as u64;
         buffer.clear();
         self.dirty = true;
@@ -493,8 +493,9 @@ impl<D: Disk> Journal<D> {
         // Only now, when the new segment cannot vanish in a crash any more, the old one says that it
         // exists. From here on a missing newest segment is noticed.
         let old = self.current_mut();
-        old.write_record(&Record::Seal)?;
+        old.seal()?;
         old.file.sync_data()?;
+        old.file.end_appends();
         (self.synced, self.synced_noted) = (next.end, 0);
         self.segments.push_back(next);
         self.dirty = false;

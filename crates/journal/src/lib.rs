@@ -15,6 +15,7 @@
 //! The crate knows nothing of Raft, threads or clocks. Calls block; one thread owns the journal.
 //! The file formats, byte by byte, and the argument for cutting or refusing: `docs/internals/journal.md`.
 
+mod direct;
 mod disk;
 mod error;
 mod journal;

@@ -8,12 +8,13 @@ use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::mpsc::sync_channel;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 
 use rustix::fs::{FallocateFlags, FlockOperation};
 
+use crate::direct::{Aligned, Appender, open_past_cache};
 use crate::disk::{Disk, DiskFile, Prepared, zeroed};
 
 const LOCK_FILE: &str = "LOCK";
@@ -167,13 +168,37 @@ impl Disk for OsDisk {
 
 struct OsFile {
     file: File,
+    end: Mutex<End>,
+}
+
+/// How a file is appended to.
+enum End {
+    /// Nobody did yet.
+    Untouched,
+    /// Past the cache.
+    Direct(Appender),
+    /// Like everything else, where nothing else is possible.
+    Cached,
 }
 
 impl OsFile {
     /// Marks the file as open for as long as this lives, so that [`nobody_has_open`] sees it.
     fn holding(file: File) -> io::Result<OsFile> {
         rustix::fs::flock(&file, FlockOperation::NonBlockingLockShared)?;
-        Ok(OsFile { file })
+        Ok(OsFile { file, end: Mutex::new(End::Untouched) })
+    }
+
+    fn end(&self) -> MutexGuard<'_, End> {
+        self.end.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for OsFile {
+    fn drop(&mut self) {
+        if let End::Direct(appender) = &mut *self.end() {
+            // A help, not a part of the log.
+            let _ = appender.write_held(&self.file);
+        }
     }
 }
 
@@ -192,14 +217,49 @@ fn release_in_pieces(file: &File) -> io::Result<()> {
 
 impl DiskFile for OsFile {
     fn write_at(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
+        if let End::Direct(appender) = &mut *self.end() {
+            appender.written(offset, bytes);
+        }
         self.file.write_all_at(bytes, offset)
     }
 
+    fn append(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
+        let mut end = self.end();
+        if let End::Untouched = *end {
+            *end = Appender::of(&self.file).map_or(End::Cached, End::Direct);
+        }
+        match &mut *end {
+            End::Direct(appender) => appender.append(&self.file, offset, bytes),
+            End::Untouched | End::Cached => self.file.write_all_at(bytes, offset),
+        }
+    }
+
+    fn append_at_leisure(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
+        if let End::Direct(appender) = &mut *self.end()
+            && appender.hold_back(offset, bytes)
+        {
+            return Ok(());
+        }
+        self.file.write_all_at(bytes, offset)
+    }
+
+    fn end_appends(&self) {
+        *self.end() = End::Untouched;
+    }
+
     fn read_at(&self, offset: u64, bytes: &mut [u8]) -> io::Result<()> {
-        self.file.read_exact_at(bytes, offset)
+        self.file.read_exact_at(bytes, offset)?;
+        if let End::Direct(appender) = &*self.end() {
+            appender.read(offset, bytes);
+        }
+        Ok(())
     }
 
     fn sync_data(&self) -> io::Result<()> {
+        // Also what nobody waited for: a new segment's header relies on all of the one before.
+        if let End::Direct(appender) = &mut *self.end() {
+            appender.write_held(&self.file)?;
+        }
         self.file.sync_data()
     }
 
@@ -216,11 +276,16 @@ impl DiskFile for OsFile {
         }
         // Reserved blocks still count as unwritten, and the first write to one changes metadata that
         // every sync must then wait for. Real zeros avoid that.
-        let zeros = vec![0; ZERO_PIECE];
+        let zeros = Aligned::zeros(ZERO_PIECE);
+        let direct = open_past_cache(&self.file);
         let mut at = 0;
         while at < len {
             let piece = (len - at).min(ZERO_PIECE as u64);
-            self.file.write_all_at(&zeros[..piece as usize], at)?;
+            let zeros = &zeros.bytes()[..piece as usize];
+            let is_written = direct.as_ref().is_some_and(|direct| direct.write_all_at(zeros, at).is_ok());
+            if !is_written {
+                self.file.write_all_at(zeros, at)?;
+            }
             // So that a sync of another file does not have to wait for all of it.
             self.file.sync_data()?;
             at += piece;

@@ -203,12 +203,25 @@ impl Segment {
         self.file.write_at(SEGMENT_HEADER as u64, &encode_synced_note(self.sequence, end))
     }
 
-    /// Writes one small record at the end.
-    pub(crate) fn write_record(&mut self, record: &Record<'_>) -> io::Result<()> {
+    /// Leaves a mark at the end, which nobody waits for.
+    pub(crate) fn mark(&mut self) -> io::Result<()> {
+        self.write_record(&Record::Mark, |file, end, bytes| file.append_at_leisure(end, bytes))
+    }
+
+    /// Says at the end that there is another segment.
+    pub(crate) fn seal(&mut self) -> io::Result<()> {
+        self.write_record(&Record::Seal, |file, end, bytes| file.append(end, bytes))
+    }
+
+    fn write_record(
+        &mut self,
+        record: &Record<'_>,
+        append: impl Fn(&dyn DiskFile, u64, &[u8]) -> io::Result<()>,
+    ) -> io::Result<()> {
         let mut bytes = Vec::with_capacity(RECORD_HEADER);
         let chain = record.encode(&mut bytes, self.sequence, self.end, self.chain);
         assert!(self.end + bytes.len() as u64 <= self.size, "marks and seals have room kept for them");
-        self.file.write_at(self.end, &bytes)?;
+        append(&*self.file, self.end, &bytes)?;
         self.end += bytes.len() as u64;
         self.chain = chain;
         Ok(())

@@ -76,6 +76,57 @@ fn a_removed_file_keeps_its_bytes_for_who_has_it_open() {
     assert_eq!(seen.metadata().unwrap().len(), 0, "nobody of ours read it any more");
 }
 
+/// Appends go past the system's cache in whole blocks, reads and the note in the header through it: whatever their sizes
+/// and whoever comes between, the file is what was written. After a sync all of it is, also what nobody waited for: the
+/// header of a new segment tells where the one before ends, and a file that ends sooner counts as damaged.
+#[test]
+fn appends_past_the_cache_and_writes_through_it_make_one_file() {
+    const BYTES: u64 = 1 << 20;
+    let root = tempfile::tempdir().unwrap();
+    let disk = OsDisk::open(root.path()).unwrap();
+    let file = disk.create("log").unwrap();
+    file.allocate_zeroed(BYTES).unwrap();
+    file.write_at(0, &[9; 100]).unwrap();
+    let (mut expected, mut draw) = (vec![9; 100], 7u64);
+    while expected.len() < BYTES as usize - 40_000 {
+        draw = draw.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        let (kind, byte, at) = (draw >> 60, (draw >> 48) as u8, expected.len() as u64);
+        let len = [20, 333, 4096, 4076, 30_000][(draw >> 40) as usize % 5];
+        match kind {
+            0..=3 => {
+                file.append_at_leisure(at, &[byte; 20]).unwrap();
+                expected.extend_from_slice(&[byte; 20]);
+            }
+            4 => {
+                // The note, or somewhere in the block that is begun.
+                let note = if byte % 2 == 0 { 64 } else { expected.len() - 30 };
+                file.write_at(note as u64, &[byte; 12]).unwrap();
+                expected[note..note + 12].fill(byte);
+            }
+            5 | 6 => {
+                file.sync_data().unwrap();
+                let on_disk = fs::read(root.path().join("log")).unwrap();
+                assert!(on_disk[..expected.len()] == expected, "after {} bytes", expected.len());
+                if kind == 6 {
+                    file.end_appends();
+                }
+            }
+            _ => {
+                file.append(at, &vec![byte; len]).unwrap();
+                expected.resize(expected.len() + len, byte);
+            }
+        }
+        let mut read = vec![0; expected.len()];
+        file.read_at(0, &mut read).unwrap();
+        assert!(read == expected, "after {} bytes", expected.len());
+    }
+    assert_eq!(file.len().unwrap(), BYTES);
+    file.append_at_leisure(expected.len() as u64, &[1; 20]).unwrap();
+    expected.extend_from_slice(&[1; 20]);
+    drop(file);
+    assert!(fs::read(root.path().join("log")).unwrap()[..expected.len()] == expected, "after the end");
+}
+
 /// The whole life of a journal on real files: rotation, trimming, recycling, restarting.
 #[test]
 fn a_journal_on_real_files_survives_reopening_and_reuses_its_files() {
