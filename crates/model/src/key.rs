@@ -49,6 +49,18 @@ enum Repr {
     },
 }
 
+/// Keys up to this long are put together without memory of their own: most are, and each is for every member to make.
+const STACK_BYTES: usize = 128;
+
+/// Copies the parts one after the other; there is room for them.
+fn put_parts(mut to: &mut [u8], parts: &[&[u8]]) {
+    for part in parts {
+        let (here, rest) = to.split_at_mut(part.len());
+        here.copy_from_slice(part);
+        to = rest;
+    }
+}
+
 /// The eight bytes at `AT`, as a number that sorts as they do.
 #[inline]
 fn word<const AT: usize, const LEN: usize>(bytes: &[u8; LEN]) -> u64 {
@@ -117,19 +129,31 @@ impl Key {
     }
 
     fn join(head: &[u8], tail: &[u8]) -> Key {
-        let len = head.len() + tail.len();
+        Key::from_parts(&[head, tail])
+    }
+
+    /// A key whose stored bytes, the space byte included, are these one after the other.
+    #[must_use]
+    pub fn from_parts(parts: &[&[u8]]) -> Key {
+        let len = parts.iter().map(|part| part.len()).sum();
         if len <= INLINE_MAX {
             let mut bytes = [0; INLINE_MAX];
-            bytes[..head.len()].copy_from_slice(head);
-            bytes[head.len()..len].copy_from_slice(tail);
+            put_parts(&mut bytes, parts);
             // `len` is at most 22 here.
-            Key(Repr::Inline { len: len as u8, bytes })
-        } else {
-            let bytes = ThinArc::from_header_and_slice((), &[head, tail].concat());
-            let mut head = [0; HEAD_BYTES];
-            head.copy_from_slice(&bytes.slice[..HEAD_BYTES]);
-            Key(Repr::Shared { head, bytes })
+            return Key(Repr::Inline { len: len as u8, bytes });
         }
+        let bytes = if let [bytes] | [bytes, []] = parts {
+            ThinArc::from_header_and_slice((), bytes)
+        } else if len <= STACK_BYTES {
+            let mut bytes = [0; STACK_BYTES];
+            put_parts(&mut bytes, parts);
+            ThinArc::from_header_and_slice((), &bytes[..len])
+        } else {
+            ThinArc::from_header_and_slice((), &parts.concat())
+        };
+        let mut head = [0; HEAD_BYTES];
+        head.copy_from_slice(&bytes.slice[..HEAD_BYTES]);
+        Key(Repr::Shared { head, bytes })
     }
 
     /// The first [`HEAD_BYTES`], as numbers that sort as they do; a key that has fewer is filled up with zeros.

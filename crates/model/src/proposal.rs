@@ -111,6 +111,19 @@ impl Batch {
         }
         out
     }
+
+    /// How many proposals an entry holds, without reading them.
+    pub fn count_of(bytes: &Bytes) -> Result<usize, DecodeError> {
+        Ok(Batch::decode_head(&mut Reader::new(bytes.clone()))?.1)
+    }
+
+    fn decode_head(input: &mut Reader) -> Result<(LogTime, usize), DecodeError> {
+        let version = input.byte()?;
+        if version != VERSION {
+            return Err(DecodeError::UnknownTag { what: "entry version", tag: version });
+        }
+        Ok((LogTime::decode(input)?, input.count("the number of commands", BATCH_COMMANDS_MAX)?))
+    }
 }
 
 impl Wire for Batch {
@@ -119,12 +132,7 @@ impl Wire for Batch {
         out.extend_from_slice(&Batch::pack(self.at, &proposals));
     }
     fn decode(input: &mut Reader) -> Result<Batch, DecodeError> {
-        let version = input.byte()?;
-        if version != VERSION {
-            return Err(DecodeError::UnknownTag { what: "entry version", tag: version });
-        }
-        let at = LogTime::decode(input)?;
-        let count = input.count("the number of commands", BATCH_COMMANDS_MAX)?;
+        let (at, count) = Batch::decode_head(input)?;
         let proposals = input.items(count, |input| Proposal::from_bytes(input.bytes(COMMAND_BYTES_MAX)?))?;
         Ok(Batch { at, proposals })
     }

@@ -28,14 +28,12 @@ fn is_brief(task: &Task) -> bool {
 
 fn is_brief_entry(entry: &Committed) -> bool {
     let Committed::Batch { bytes, .. } = entry else { return false };
-    if bytes.len() > SMALL_BYTES {
+    if bytes.len() > SMALL_BYTES || Batch::count_of(bytes).is_ok_and(|count| count > FEW) {
         return false;
     }
     // Read once more when it is carried out, which costs less than waking a thread for it.
     let batch = Batch::from_bytes(bytes.clone());
-    batch.is_ok_and(|batch| {
-        batch.proposals.len() <= FEW && batch.proposals.iter().all(|proposal| is_brief_command(&proposal.command))
-    })
+    batch.is_ok_and(|batch| batch.proposals.iter().all(|proposal| is_brief_command(&proposal.command)))
 }
 
 fn is_brief_command(command: &Command) -> bool {

@@ -4,14 +4,18 @@
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
+use foldhash::fast::RandomState;
 use parking_lot::Mutex;
 use tokio::sync::oneshot;
 
 const SHARDS: usize = 16;
 
+/// By numbers that are ours: nobody outside can choose them so that they collide.
+type Shard<T> = HashMap<u64, oneshot::Sender<T>, RandomState>;
+
 /// Callers waiting for a `T`.
 pub(crate) struct Waiters<T> {
-    shards: [Mutex<HashMap<u64, oneshot::Sender<T>>>; SHARDS],
+    shards: [Mutex<Shard<T>>; SHARDS],
     next: AtomicU64,
     waiting: AtomicUsize,
 }
@@ -72,7 +76,7 @@ impl<T> Waiters<T> {
         self.waiting.load(Ordering::Relaxed)
     }
 
-    fn shard(&self, number: u64) -> &Mutex<HashMap<u64, oneshot::Sender<T>>> {
+    fn shard(&self, number: u64) -> &Mutex<Shard<T>> {
         &self.shards[number as usize % SHARDS]
     }
 }

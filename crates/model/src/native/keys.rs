@@ -29,20 +29,31 @@ pub enum Slot {
     },
 }
 
-fn stem(kind: Kind, name: &str, room: usize) -> Vec<u8> {
-    let mut bytes = Vec::with_capacity(name.len() + 3 + room);
-    bytes.push(Space::Lock as u8);
-    bytes.push(kind as u8);
-    bytes.extend_from_slice(name.as_bytes());
-    bytes
+/// The key of a name, with what says which of its records it is.
+fn key(kind: Kind, name: &str, slot: [&[u8]; 3]) -> Key {
+    let [one, two, three] = slot;
+    Key::from_parts(&[&[Space::Lock as u8, kind as u8], name.as_bytes(), one, two, three])
 }
 
-fn put_number(out: &mut Vec<u8>, number: u64) {
-    let bytes = number.to_be_bytes();
-    let used = 8 - number.leading_zeros() as usize / 8;
-    // At most eight.
-    out.push(used as u8);
-    out.extend_from_slice(&bytes[8 - used..]);
+/// A number as keys have it.
+struct Digits {
+    bytes: [u8; 9],
+    len: usize,
+}
+
+impl Digits {
+    fn of(number: u64) -> Digits {
+        let used = 8 - number.leading_zeros() as usize / 8;
+        let mut bytes = [0; 9];
+        // At most eight.
+        bytes[0] = used as u8;
+        bytes[1..=used].copy_from_slice(&number.to_be_bytes()[8 - used..]);
+        Digits { bytes, len: used + 1 }
+    }
+
+    fn as_bytes(&self) -> &[u8] {
+        &self.bytes[..self.len]
+    }
 }
 
 /// Takes a number off the front; only its shortest form is one.
@@ -59,46 +70,33 @@ fn take_number(bytes: &mut &[u8]) -> Option<u64> {
 /// The key of a name's head.
 #[must_use]
 pub fn head(kind: Kind, name: &Name) -> Key {
-    let mut bytes = stem(kind, name.as_str(), 0);
-    bytes.push(0);
-    Key::from_stored(&bytes)
+    key(kind, name.as_str(), [&[0], &[], &[]])
 }
 
 /// The key of a name's tally.
 #[must_use]
 pub fn tally(kind: Kind, name: &Name) -> Key {
-    let mut bytes = stem(kind, name.as_str(), 1);
-    bytes.extend_from_slice(&[0, 0]);
-    Key::from_stored(&bytes)
+    key(kind, name.as_str(), [&[0, 0], &[], &[]])
 }
 
 /// The key of a member.
 #[must_use]
 pub fn member(kind: Kind, name: &Name, number: u64) -> Key {
-    let mut bytes = stem(kind, name.as_str(), 9);
-    bytes.push(0);
-    put_number(&mut bytes, number);
-    Key::from_stored(&bytes)
+    key(kind, name.as_str(), [&[0], Digits::of(number).as_bytes(), &[]])
 }
 
 /// The key of a member of an Rcu.
 #[must_use]
 pub fn reader(name: &Name, version: u64, number: u64) -> Key {
-    let mut bytes = stem(Kind::Rcu, name.as_str(), 18);
-    bytes.push(0);
-    put_number(&mut bytes, version);
-    put_number(&mut bytes, number);
-    Key::from_stored(&bytes)
+    let (version, number) = (Digits::of(version), Digits::of(number));
+    key(Kind::Rcu, name.as_str(), [&[0], version.as_bytes(), number.as_bytes()])
 }
 
 /// All members of a name, in order.
 #[must_use]
 pub fn members(kind: Kind, name: &Name) -> KeyRange {
-    let mut start = stem(kind, name.as_str(), 2);
-    let mut end = start.clone();
-    start.extend_from_slice(&[0, 1]);
-    end.push(1);
-    KeyRange { start: Key::from_stored(&start), end: Key::from_stored(&end) }
+    let at = |slot| key(kind, name.as_str(), [slot, &[], &[]]);
+    KeyRange { start: at(&[0, 1]), end: at(&[1]) }
 }
 
 /// Whether a key is one of [`members`]: cheaper than to make the range for one or two keys.
@@ -118,7 +116,7 @@ pub fn all(kind: Kind, name: &Name) -> KeyRange {
 /// All keys of names of that kind that begin with `prefix`.
 #[must_use]
 pub fn names(kind: Kind, prefix: &str) -> KeyRange {
-    KeyRange::prefix(Space::Lock, &stem(kind, prefix, 0)[1..])
+    KeyRange::prefix(Space::Lock, key(kind, prefix, [&[], &[], &[]]).name())
 }
 
 /// What a key is: nothing if it is not one of these.

@@ -4,7 +4,7 @@
 
 use bytes::Bytes;
 
-use crate::codec::{Wire, put_varint};
+use crate::codec::{Wire, put_varint, varint_len};
 use crate::native::{Data, Mode, Name, OnDeath};
 use crate::{LeaseId, Record};
 
@@ -37,7 +37,11 @@ impl Place {
     /// The value to store. Few bytes: a million of them lie beside each other.
     #[must_use]
     pub fn write(&self) -> Bytes {
-        let mut out = Vec::with_capacity(8 + self.data.as_bytes().len());
+        let weight = if let Mode::Permits(weight) = self.mode { varint_len(u64::from(weight)) } else { 0 };
+        let numbers = [self.token, self.moved_from].into_iter().filter(|number| *number != 0);
+        // Exactly: what is left over would be given back by asking for memory once more.
+        let len = 1 + weight + numbers.clone().map(varint_len).sum::<usize>() + self.data.as_bytes().len();
+        let mut out = Vec::with_capacity(len);
         let mode = match self.mode {
             Mode::Exclusive => 0,
             Mode::Shared => SHARED,
@@ -49,10 +53,9 @@ impl Place {
         if let Mode::Permits(weight) = self.mode {
             put_varint(&mut out, u64::from(weight));
         }
-        for number in [self.token, self.moved_from].into_iter().filter(|number| *number != 0) {
-            put_varint(&mut out, number);
-        }
+        numbers.for_each(|number| put_varint(&mut out, number));
         out.extend_from_slice(self.data.as_bytes());
+        debug_assert_eq!(out.len(), len);
         out.into()
     }
 
