@@ -74,7 +74,9 @@ impl State {
         self.advance(index);
         // A new leader's clock may trail the old one's: log time then stands still until it catches up.
         self.clock = self.clock.max(batch.at);
-        let mut effects = Effects { applied: Vec::with_capacity(batch.proposals.len()), ..Effects::default() };
+        let count = batch.proposals.len();
+        let mut effects =
+            Effects { applied: Vec::with_capacity(count), events: Vec::with_capacity(count), ..Effects::default() };
         for proposal in batch.proposals {
             let applied = self.apply_proposal(term, proposal, &mut effects);
             effects.applied.push(applied);
@@ -126,7 +128,7 @@ impl State {
             let outcome = self.unless_anothers_session(&caller, outcome.clone());
             return Applied { origin, outcome, duplicate: false };
         }
-        let native = RequestNumber::of(&command);
+        let native = RequestNumber::of(&command, &mut self.scratch);
         if let Some(outcome) = native.and_then(|request| self.first_native_answer(request))
             && !tidelock_model::planted!(NativeRetryDoneTwice)
         {

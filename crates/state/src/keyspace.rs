@@ -22,6 +22,7 @@
 //! Whether a revision may be read is for the callers to check against `compacted`; presence here
 //! means nothing, since sweeping runs behind compaction.
 
+mod changes;
 mod gone;
 mod in_order;
 mod replaced;
@@ -33,6 +34,7 @@ use std::marker::PhantomData;
 
 use tidelock_model::{Key, KeyRange, KeyValue, Record, Revision, Space};
 
+use self::changes::Changes;
 use self::gone::{Deletions, Gone};
 use self::replaced::Replaced;
 use self::versions::HeldVersions;
@@ -88,32 +90,11 @@ impl<T: Keyed> Order for ByKey<T> {
     }
 }
 
-pub(crate) struct ByPosition;
-impl Order for ByPosition {
-    /// Other leaves than the keys' own: compaction frees these and keeps those.
-    const LEAF_MAX: usize = 128;
-    type Item = KeyValue;
-    type Pivot = Position;
-    type Probe<'a> = Position;
-    fn probe(item: &KeyValue) -> Position {
-        item.record.position()
-    }
-    fn pivot(item: &KeyValue) -> Position {
-        item.record.position()
-    }
-    fn compare(item: &KeyValue, probe: Position) -> Ordering {
-        item.record.position().cmp(&probe)
-    }
-    fn compare_pivot(pivot: &Position, probe: Position) -> Ordering {
-        pivot.cmp(&probe)
-    }
-}
-
 pub(crate) struct Keyspace {
     live: Tree<ByKey<KeyValue>>,
     gone: Gone,
     replaced: Replaced,
-    history: Tree<ByPosition>,
+    history: Changes,
     /// How many deletions are in `history`.
     deletions: usize,
     /// Revision of the newest version held: reading at or after it needs `live` alone.
@@ -129,7 +110,7 @@ impl Keyspace {
             live: Tree::new(),
             gone: Gone::new(),
             replaced: Replaced::new(),
-            history: Tree::new(),
+            history: Changes::new(),
             deletions: 0,
             changed: Revision(0),
             floor_swept: (Revision(0), 0),
@@ -216,7 +197,7 @@ impl Keyspace {
     }
 
     /// All changes at revision `from` and after, in order.
-    pub(crate) fn changes_from(&self, from: Revision) -> Iter<'_, ByPosition> {
+    pub(crate) fn changes_from(&self, from: Revision) -> impl Iterator<Item = &KeyValue> + Clone {
         self.history.iter_from((from, 0))
     }
 
@@ -342,7 +323,7 @@ impl Keyspace {
     /// Adds a change, after all changes before it.
     pub(crate) fn add_change(&mut self, item: KeyValue) {
         self.deletions += usize::from(item.record.is_tombstone());
-        self.history.push_last(item);
+        self.history.push(item);
     }
 
     /// Says that nothing before `floor` was loaded.

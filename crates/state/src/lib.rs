@@ -79,6 +79,8 @@ pub struct State {
     sessions: Sessions,
     /// Sum over what lives, kept up with every change.
     live_sum: LiveSum,
+    /// Room for byte forms that are looked at and forgotten. No part of the state.
+    scratch: Vec<u8>,
 }
 
 impl State {
@@ -98,6 +100,7 @@ impl State {
             requests: Requests::new(),
             sessions: Sessions::new(),
             live_sum: LiveSum::default(),
+            scratch: Vec::new(),
         }
     }
 

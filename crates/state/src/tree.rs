@@ -139,17 +139,6 @@ impl<O: Order> Tree<O> {
         }
     }
 
-    /// The smallest item.
-    pub(crate) fn first(&self) -> Option<&O::Item> {
-        let mut node = &self.root;
-        loop {
-            match node {
-                Node::Leaf(items) => return items.first(),
-                Node::Branch(branch) => node = &branch.children.first()?.node,
-            }
-        }
-    }
-
     /// The greatest item before `probe`.
     pub(crate) fn predecessor(&self, probe: O::Probe<'_>) -> Option<&O::Item> {
         self.root.predecessor(probe)
@@ -216,13 +205,6 @@ impl<O: Order> Tree<O> {
     /// Removes the item at `probe`.
     pub(crate) fn remove(&mut self, probe: O::Probe<'_>) -> Option<O::Item> {
         let removed = self.root.remove(probe)?;
-        self.shrink_root();
-        Some(removed)
-    }
-
-    /// Removes the smallest item.
-    pub(crate) fn pop_first(&mut self) -> Option<O::Item> {
-        let removed = self.root.pop_first()?;
         self.shrink_root();
         Some(removed)
     }
@@ -350,18 +332,6 @@ impl<O: Order> Node<O> {
                 let at = branch.child_for(probe);
                 let removed = branch.children[at].node.remove(probe)?;
                 branch.settle_remove(at);
-                Some(removed)
-            }
-        }
-    }
-
-    fn pop_first(&mut self) -> Option<O::Item> {
-        match self {
-            Node::Leaf(items) if items.is_empty() => None,
-            Node::Leaf(items) => Some(items.remove(0)),
-            Node::Branch(branch) => {
-                let removed = branch.children.first_mut()?.node.pop_first()?;
-                branch.settle_remove(0);
                 Some(removed)
             }
         }

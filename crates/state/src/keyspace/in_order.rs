@@ -2,12 +2,11 @@
 
 use tidelock_model::{KeyValue, Record};
 
-use super::{ByPosition, Keyspace, Position, held_bytes, is_read_in_past};
-use crate::tree::Iter;
+use super::{Keyspace, Position, held_bytes, is_read_in_past};
 
 impl Keyspace {
     /// All changes held at `from` and after, in order.
-    pub(crate) fn changes_from_position(&self, from: Position) -> Iter<'_, ByPosition> {
+    pub(crate) fn changes_from_position(&self, from: Position) -> impl Iterator<Item = &KeyValue> + Clone {
         self.history.iter_from(from)
     }
 
@@ -36,9 +35,9 @@ impl Keyspace {
 
     /// Puts another record in the place of a live version's, with the same position.
     pub(crate) fn amend_live(&mut self, item: KeyValue) {
-        if let Some(before) = self.history.remove(item.record.position()) {
-            item.record.set_mark(before.record.mark());
-            self.history.insert(item.record.position(), item.clone());
+        if let Some(change) = self.history.get_mut(item.record.position()) {
+            item.record.set_mark(change.record.mark());
+            *change = item.clone();
         }
         let key = item.key.clone();
         self.live.insert(&key, item);

@@ -48,17 +48,17 @@ pub(crate) struct RequestNumber {
 }
 
 impl RequestNumber {
-    pub(crate) fn of(command: &Command) -> Option<RequestNumber> {
-        match command {
-            Command::Native(NativeCommand::Request(request)) => Some(RequestNumber {
-                session: request.session,
-                number: request.number,
-                acknowledged: request.acknowledged,
-                // Half of it is enough: it finds mistakes, and who looks for a collision fools nobody but itself.
-                fingerprint: xxh3_64(&request.op.to_bytes()) as u32,
-            }),
-            _ => None,
-        }
+    pub(crate) fn of(command: &Command, scratch: &mut Vec<u8>) -> Option<RequestNumber> {
+        let Command::Native(NativeCommand::Request(request)) = command else { return None };
+        scratch.clear();
+        request.op.encode(scratch);
+        Some(RequestNumber {
+            session: request.session,
+            number: request.number,
+            acknowledged: request.acknowledged,
+            // Half of it is enough: it finds mistakes, and who looks for a collision fools nobody but itself.
+            fingerprint: xxh3_64(scratch) as u32,
+        })
     }
 }
 
@@ -118,17 +118,19 @@ impl<'a> Memory<'a> {
         self.acknowledged.max(acknowledged.min(number - 1))
     }
 
-    /// The byte form with one answer more, and without those up to `acknowledged`.
-    fn with_answer(self, acknowledged: u64, number: u64, answer: &[u8]) -> Box<[u8]> {
-        const NUMBERS_BYTES: usize = 16;
-        let mut out = Vec::with_capacity(self.owner.len() + answer.len() + NUMBERS_BYTES);
-        put_bytes(&mut out, self.owner);
-        put_varint(&mut out, acknowledged);
-        for (number, answer) in self.answers_after(acknowledged).chain([(number, answer)]) {
-            put_varint(&mut out, number - acknowledged);
-            put_bytes(&mut out, answer);
+    /// Appends the byte form with one answer more, which is all that `out` holds before, and without those up to
+    /// `acknowledged`.
+    fn put_with_answer(self, acknowledged: u64, number: u64, out: &mut Vec<u8>) {
+        let answer = 0..out.len();
+        put_bytes(out, self.owner);
+        put_varint(out, acknowledged);
+        for (number, answer) in self.answers_after(acknowledged) {
+            put_varint(out, number - acknowledged);
+            put_bytes(out, answer);
         }
-        out.into()
+        put_varint(out, number - acknowledged);
+        put_varint(out, answer.len() as u64);
+        out.extend_from_within(answer);
     }
 }
 
@@ -213,10 +215,21 @@ impl Sessions {
         Ok(())
     }
 
-    fn put(&mut self, id: LeaseId, bytes: Box<[u8]>, sum: &mut LiveSum) {
+    fn open(&mut self, id: LeaseId, bytes: Box<[u8]>, sum: &mut LiveSum) {
         sum.add_session(id, &bytes);
-        if let Some((_, before)) = self.0.insert(id, (id, bytes)) {
-            sum.subtract_session(id, &before);
+        let before = self.0.insert(id, (id, bytes));
+        debug_assert!(before.is_none(), "an id is never given out twice (S2)");
+    }
+
+    /// Gives a session another memory, in the place of the one it has if that is as long.
+    fn replace(&mut self, id: LeaseId, bytes: &[u8], sum: &mut LiveSum) {
+        let Some((_, kept)) = self.0.get_mut(id) else { return };
+        sum.subtract_session(id, kept);
+        sum.add_session(id, bytes);
+        if kept.len() == bytes.len() {
+            kept.copy_from_slice(bytes);
+        } else {
+            *kept = bytes.into();
         }
     }
 
@@ -295,10 +308,13 @@ impl State {
             memory.answers_after(acknowledged).count() < NATIVE_UNACKNOWLEDGED_MAX,
             "room was asked for before"
         );
-        let mut answer = outcome.to_bytes();
-        answer.extend_from_slice(&request.fingerprint.to_le_bytes());
-        let bytes = memory.with_answer(acknowledged, request.number, &answer);
-        self.sessions.put(request.session, bytes, &mut self.live_sum);
+        let bytes = &mut self.scratch;
+        bytes.clear();
+        outcome.encode(bytes);
+        bytes.extend_from_slice(&request.fingerprint.to_le_bytes());
+        let answer_len = bytes.len();
+        memory.put_with_answer(acknowledged, request.number, bytes);
+        self.sessions.replace(request.session, &self.scratch[answer_len..], &mut self.live_sum);
     }
 
     /// The user a session belongs to; nobody's if there is none.
@@ -312,7 +328,7 @@ impl State {
         let session = LeaseId(SESSION_TOP | (self.applied.0 << PLACE_BITS | place) as i64 & ((1 << 56) - 1));
         // Refused if a client of etcd chose this very id for a lease: the next try gets another.
         self.grant_lease(session, ttl_s(ttl_ms), effects)?;
-        self.sessions.put(session, new_memory(owner), &mut self.live_sum);
+        self.sessions.open(session, new_memory(owner), &mut self.live_sum);
         Ok(Answer::Native(NativeAnswer::Opened { session, ttl_ms }))
     }
 

@@ -16,7 +16,7 @@ const REAPABLE: u8 = b'C';
 const FIGURES: u8 = b'Q';
 
 fn key(kind: u8, rest: &[u8]) -> Key {
-    Key::new(Space::Tree, &[&[kind], rest].concat())
+    Key::from_parts(&[&[Space::Tree as u8, kind], rest])
 }
 
 /// The key of a znode; nothing for what cannot be a path at all.
@@ -25,11 +25,8 @@ pub(super) fn node_key(path: &str) -> Option<Key> {
     if path == ROOT {
         return Some(key(ZNODE_KEY, &[]));
     }
-    let mut name = Vec::with_capacity(path.len() + 1);
-    name.push(ZNODE_KEY);
-    name.extend_from_slice(path.as_bytes());
-    name[last_slash + 1] = 0;
-    Some(Key::new(Space::Tree, &name))
+    let (parent, name) = (&path[..last_slash], &path[last_slash + 1..]);
+    Some(Key::from_parts(&[&[Space::Tree as u8, ZNODE_KEY], parent.as_bytes(), &[0], name.as_bytes()]))
 }
 
 /// Whether a znode's key is that of a child of [`QUOTA`].
@@ -91,7 +88,7 @@ fn as_parent(path: &str) -> &[u8] {
 }
 
 fn between(path: &str, first: u8) -> KeyRange {
-    let edge = |last: u8| key(ZNODE_KEY, &[as_parent(path), &[last]].concat());
+    let edge = |last: u8| Key::from_parts(&[&[Space::Tree as u8, ZNODE_KEY], as_parent(path), &[last]]);
     KeyRange { start: edge(first), end: edge(first + 1) }
 }
 

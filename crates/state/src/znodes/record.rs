@@ -113,7 +113,9 @@ impl Znode {
             ZnodeLife::Container => CONTAINER,
             ZnodeLife::Ttl(_) => WITH_TTL,
         };
-        let mut out = Vec::with_capacity(1 + 3 * MS_BYTES + data.map_or(0, Bytes::len));
+        // Exactly: what is left over would be given back by asking for memory once more.
+        let times = if matches!(self.life, ZnodeLife::Ttl(_)) { 3 } else { 2 };
+        let mut out = Vec::with_capacity(1 + times * MS_BYTES + data.map_or(0, Bytes::len));
         let planted = if self.created == FROM_THE_START { PLANTED } else { 0 };
         out.push(kind | planted | if data.is_some() { WITH_DATA } else { 0 });
         put_ms(&mut out, self.created_ms);
