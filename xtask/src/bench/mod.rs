@@ -31,7 +31,7 @@ use tidelock_load::Protocol;
 
 use crate::environment::Environment;
 use crate::servers::{Cluster, Kind, System, peer};
-use crate::{Result, progress, workspace};
+use crate::{Result, progress};
 use figures::Figures;
 pub(crate) use options::Options;
 use options::{Peer, Suite};
@@ -42,7 +42,7 @@ const FAILED_PER_MILLE_MAX: u64 = 10;
 
 /// Runs everything and prints the tables.
 pub(crate) async fn run(options: Options) -> Result<()> {
-    let mut environment = Environment::look(&workspace::target())?;
+    let mut environment = Environment::look(&options.data())?;
     environment.command = publication::without_files(&environment.command);
     println!("{}\n", environment.text());
     let bar = progress::bar(1, "bench");
@@ -137,7 +137,7 @@ impl Bench {
         for system in self.systems_of(suite).filter(|system| wanted(system.kind)) {
             let nodes = system.members(nodes);
             self.say(&format!("{nodes} x {}: start", system.name));
-            clusters.push(Cluster::start(system, nodes).await?);
+            clusters.push(Cluster::start_under(system, nodes, &self.options.data()).await?);
         }
         Ok(clusters)
     }

@@ -5,6 +5,8 @@ use std::path::PathBuf;
 use clap::{Args, ValueEnum};
 use tidelock_load::Protocol;
 
+use crate::workspace;
+
 /// Seconds of a round, and rounds, if nothing is said.
 const SECONDS: u64 = 2;
 const ROUNDS: u64 = 3;
@@ -75,6 +77,9 @@ pub(crate) struct Options {
     /// Our binary [default: a fresh release build]
     #[arg(long, value_name = "FILE")]
     pub(super) tidelock_bin: Option<PathBuf>,
+    /// Where servers keep their data while they are measured, such as another disk [default: target/]
+    #[arg(long, value_name = "DIR")]
+    data: Option<PathBuf>,
     /// Measure the peers alone
     #[arg(long)]
     pub(super) peer_only: bool,
@@ -91,6 +96,11 @@ fn positive(text: &str) -> Result<usize, String> {
 }
 
 impl Options {
+    /// Where servers keep their data.
+    pub(super) fn data(&self) -> PathBuf {
+        self.data.clone().unwrap_or_else(workspace::target)
+    }
+
     /// What to run, in order.
     pub(super) fn suites(&self) -> Vec<Suite> {
         let asked = if self.named.is_empty() { &self.suite } else { &self.named };
