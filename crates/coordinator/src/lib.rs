@@ -34,7 +34,8 @@ pub enum Consistency {
     /// Sees every write acknowledged before the read began (R3); costs a round to a majority, shared
     /// with all reads waiting at the time.
     Linearizable,
-    /// What this node has, which may be behind.
+    /// What this node has, which may be behind others, but never behind what it has shown before, also before it was
+    /// started again (H14): until it once asked the cluster, it does so for these reads, too.
     Local,
 }
 

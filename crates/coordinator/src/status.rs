@@ -32,6 +32,9 @@ pub struct Status {
     pub committed: LogIndex,
     /// Last index carried out here.
     pub applied: LogIndex,
+    /// Whether this node has, since it started, carried out all that was agreed on before: only then it has again all
+    /// that it had shown in its life before, for it does not write down how much that was.
+    pub regained: bool,
     /// The store's revision here.
     pub revision: Revision,
     /// Oldest revision that can be read.
@@ -72,12 +75,15 @@ pub struct PeerStatus {
 }
 
 impl Status {
-    /// Whether this node can serve: it knows a leader and has caught up with what it knows is agreed. A
-    /// node that has not applied anything has just joined and was not sent the state yet.
+    /// Whether this node can serve: it knows a leader, has once asked it for all that was agreed on, and has caught up
+    /// with what it knows is agreed since. A node that has not applied anything has just joined and was not sent the state yet.
     #[must_use]
     pub fn is_ready(&self) -> bool {
         /// As many entries as a healthy node may be behind at a busy moment.
         const LAG_MAX: u64 = 5_000;
-        self.leader.is_some() && self.applied.0 > 0 && self.committed.0.saturating_sub(self.applied.0) <= LAG_MAX
+        self.leader.is_some()
+            && self.regained
+            && self.applied.0 > 0
+            && self.committed.0.saturating_sub(self.applied.0) <= LAG_MAX
     }
 }

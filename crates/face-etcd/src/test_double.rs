@@ -206,6 +206,7 @@ impl Coordinator for Double {
             term: Term(3),
             committed: LogIndex(9),
             applied: LogIndex(8),
+            regained: true,
             revision: REVISION,
             compacted: Revision(1),
             digest: 0,

@@ -303,6 +303,7 @@ impl Coordinator for Double {
             term: Term(3),
             committed: LogIndex(1),
             applied: LogIndex(1),
+            regained: true,
             revision: Revision(1),
             compacted: Revision(0),
             digest: 0,

@@ -92,6 +92,8 @@ inhabitants! {
     // Reads.
     /// H7, R3: a linearizable read is answered from whatever the node has.
     ReadWithoutBarrier = "read-without-barrier",
+    /// H14: a node that was started again shows at once what it has, which may be less than it had shown before.
+    LocalReadAfterStart = "local-read-after-start",
     /// R3: a read is answered once the leader is confirmed, before this node carried out what was agreed on.
     ReadBeforeApply = "read-before-apply",
     /// H7: every round of "do I still lead?" has the same name, so an answer to an old one passes for an

@@ -120,8 +120,17 @@ impl<L: Links> NodeHandle<L> {
         query: Query,
         consistency: Consistency,
     ) -> Result<QueryAnswer, ReadError> {
-        if consistency == Consistency::Linearizable && !tidelock_model::planted!(ReadWithoutBarrier) {
+        let asks_first = match consistency {
+            Consistency::Linearizable => !tidelock_model::planted!(ReadWithoutBarrier),
+            Consistency::Local => {
+                !self.shared.regained.load(Ordering::Relaxed)
+                    && shows_revisions(&query)
+                    && !tidelock_model::planted!(LocalReadAfterStart)
+            }
+        };
+        if asks_first {
             self.catch_up().await?;
+            self.shared.regained.store(true, Ordering::Relaxed);
         }
         if let Query::Range(range) = &query {
             return self.read_range(&caller, range).await;
@@ -383,6 +392,7 @@ impl<L: Links> Coordinator for NodeHandle<L> {
             term: standing.term,
             committed: LogIndex(standing.committed.0.max(state.applied().0)),
             applied: state.applied(),
+            regained: shared.regained.load(Ordering::Relaxed),
             revision: state.revision(),
             compacted: state.compacted(),
             digest: state.digest(),
@@ -397,5 +407,17 @@ impl<L: Links> Coordinator for NodeHandle<L> {
             proposals_failed: shared.proposals_failed.load(Ordering::Relaxed),
             peers: members.by_id.keys().filter(|id| **id != me).map(peer).collect(),
         }
+    }
+}
+
+/// Whether clients keep by revision what this tells. Not members, alarms and the past of one key, which people look at
+/// when there is no leader to ask; nor znodes, whose clients say themselves what they have seen, and may want to read
+/// where nobody leads.
+fn shows_revisions(query: &Query) -> bool {
+    match query {
+        Query::Range(_) | Query::Txn(_) | Query::Page(_) | Query::Leases | Query::LeaseKeys(_) | Query::Native(_) => {
+            true
+        }
+        Query::Members | Query::Alarms | Query::Auth(_) | Query::History(_) | Query::Znodes(_) => false,
     }
 }

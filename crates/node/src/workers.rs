@@ -303,6 +303,7 @@ fn share(config: &NodeConfig, identity: Identity, boot: u64, state: State) -> Sh
         measurements: Arc::default(),
         next_subscriber: AtomicU64::new(1),
         received: Mutex::default(),
+        regained: AtomicBool::new(false),
         installs: AtomicU64::new(0),
         snapshots_begun: AtomicU64::new(0),
         snapshots_finished: watch::Sender::default(),

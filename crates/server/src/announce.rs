@@ -40,8 +40,9 @@ pub(crate) fn start_logging(config: &Config) -> Result<(), Failure> {
 /// Waits until a read that needs a majority succeeds, then says so, in the log and on standard output.
 pub(crate) async fn say_when_ready(coordinator: Arc<dyn Coordinator>, addresses: Addresses) {
     loop {
-        if coordinator.status().is_ready()
+        if coordinator.status().leader.is_some()
             && coordinator.read(Caller::Internal, Query::Leases, Consistency::Linearizable).await.is_ok()
+            && coordinator.status().is_ready()
         {
             break;
         }

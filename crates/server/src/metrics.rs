@@ -130,6 +130,7 @@ mod tests {
             term: Term(3),
             committed: LogIndex(100),
             applied: LogIndex(98),
+            regained: true,
             revision: Revision(42),
             compacted: Revision(1),
             digest: 7,

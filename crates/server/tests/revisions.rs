@@ -6,13 +6,17 @@ mod support;
 
 use std::time::Duration;
 
-use support::Cluster;
 use support::requests::{get, kv, put};
+use support::{Cluster, wait_for};
 use tidelock_etcd_api::etcdserverpb as pb;
 use tonic::Code;
 
 const ROUNDS: u64 = 6;
 const WRITES_A_ROUND: u64 = 120;
+
+fn serializable() -> pb::RangeRequest {
+    pb::RangeRequest { serializable: true, ..get("key") }
+}
 
 fn read_at(key: &str, revision: i64) -> pb::RangeRequest {
     pb::RangeRequest { revision, ..get(key) }
@@ -73,7 +77,6 @@ async fn h14_what_one_member_tells_never_goes_back_over_its_restarts() {
             client.put(put("key", format!("{round}.{number}"))).await.unwrap();
         }
         let mut local = kv(&cluster.nodes[2].client_url());
-        let serializable = || pb::RangeRequest { serializable: true, ..get("key") };
         let before = local.range(serializable()).await.unwrap().into_inner().header.unwrap().revision;
         assert!(before >= told, "round {round}: {before} after {told}");
         cluster.nodes[2].kill();
@@ -83,4 +86,24 @@ async fn h14_what_one_member_tells_never_goes_back_over_its_restarts() {
         told = local.range(serializable()).await.unwrap().into_inner().header.unwrap().revision;
         assert!(told >= before, "round {round}: {told} after {before}, which was read before the restart");
     }
+}
+
+/// H14: a member that comes back and finds nobody cannot know how much it had shown. It says so instead of showing what
+/// may be less; it is not taken for dead, and members can be listed, since that is when people look.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn h14_a_member_that_comes_back_alone_shows_no_keys_rather_than_old_ones() {
+    let mut cluster = Cluster::start(3);
+    kv(&cluster.nodes[2].client_url()).put(put("key", "value")).await.unwrap();
+    cluster.nodes.iter_mut().for_each(support::Process::kill);
+    cluster.nodes[2].start();
+    wait_for("the node to live", || cluster.nodes[2].admin_get("/livez"));
+    let refused = kv(&cluster.nodes[2].client_url()).range(serializable()).await.unwrap_err();
+    assert_eq!(refused.code(), Code::Unavailable, "{refused}");
+    assert_eq!(cluster.nodes[2].admin_get("/readyz"), None);
+    assert!(cluster.nodes[2].admin_get("/v1/members").is_some());
+
+    cluster.nodes[1].start();
+    cluster.nodes[2].wait_until_ready();
+    let shown = kv(&cluster.nodes[2].client_url()).range(serializable()).await.unwrap().into_inner();
+    assert_eq!(shown.kvs[0].value, "value");
 }

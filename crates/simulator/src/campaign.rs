@@ -50,7 +50,7 @@ const STACK_BYTES: usize = 16 << 20;
 pub const PINNED_TRACES: &[(u64, &str, u128)] = &[
     (37, "quiet", 0x6dc9_5133_dc0f_aed6_d564_7105_e9e0_4bdb),
     (17, "quiet, with native clients", 0xe70a_83d7_40ce_094e_69ed_a9d7_ebc5_3d84),
-    (22, "brutal", 0x78b2_3c56_793d_71cf_d1bf_1aef_933a_853c),
+    (22, "brutal", 0x2b78_fcb4_9d25_b604_96ac_65f9_daa2_82ba),
 ];
 
 /// What is to be run.

@@ -48,6 +48,7 @@ const PINNED: &[(u64, &str, &str)] = &[
         "--drop-workloads registers,transactions,lists,counters,leases,sessions,watches,bulk,upkeep,members,locks",
         "switching users and roles on ended nobody's session, and told every client that came back that it had (bug 39)",
     ),
+    (22, "", "a member showed less than before it was killed (bug 66)"),
     (100_626, "", "a removed leader that lingered was ended by an assertion of the engine (bug 30)"),
     (2_000_106, "", "a leader left when its removal was agreed on, and nobody else knew (bug 55)"),
     (4_000_508, "", "a removed learner waited for its leader for ever (bug 63)"),

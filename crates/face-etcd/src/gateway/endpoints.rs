@@ -8,7 +8,7 @@ use http::request::Parts;
 use http::{HeaderValue, Method, Response, StatusCode};
 use tidelock_coordinator::{Consistency, Role};
 use tidelock_etcd_api::etcdserverpb::AlarmType;
-use tidelock_model::{Caller, Key, KeyRange, Projection, Query, RangeOp, Space};
+use tidelock_model::{Caller, Query};
 use tonic::body::Body;
 
 use super::refusal::JSON;
@@ -66,11 +66,10 @@ impl Check {
     }
 }
 
-/// A read that costs next to nothing and goes the way of every other.
+/// A read that costs next to nothing and goes the way of every other. Not one of keys: the local kind of those asks the
+/// cluster after a start, and who has lost its leader must not be ended for that.
 async fn read(services: &Services, consistency: Consistency) -> Result<(), FaceError> {
-    let range = KeyRange::single(Key::new(Space::User, b"health"));
-    let query = Query::Range(RangeOp { projection: Projection::CountOnly, ..RangeOp::all(range) });
-    services.read(&Caller::Internal, query, consistency).await.map(drop)
+    services.read(&Caller::Internal, Query::Members, consistency).await.map(drop)
 }
 
 /// Answers anything that is not a call.

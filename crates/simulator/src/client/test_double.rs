@@ -223,6 +223,7 @@ impl Coordinator for Double {
             term: Term(TERM),
             committed: state.applied(),
             applied: state.applied(),
+            regained: true,
             revision: state.revision(),
             compacted: state.compacted(),
             digest: state.digest(),
