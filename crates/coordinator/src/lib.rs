@@ -54,6 +54,12 @@ pub trait Coordinator: Send + Sync + 'static {
         request: Option<RequestId>,
     ) -> Answering<'_, Result<Outcome, ProposeError>>;
 
+    /// Whether so many writes wait here that another would be refused. A hint, for whoever can refuse more cheaply than by
+    /// proposing. Cheap enough for every call.
+    fn is_overloaded(&self) -> bool {
+        false
+    }
+
     /// Reads from this node's store.
     fn read(
         &self,

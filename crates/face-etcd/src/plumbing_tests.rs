@@ -21,8 +21,9 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 use tonic::transport::{Channel, Endpoint};
-use tonic::{Code, Request, Streaming};
+use tonic::{Code, Request, Status, Streaming};
 
+use crate::error_map::FaceError;
 use crate::test_double::{Double, REVISION};
 use crate::{EtcdFace, FaceConfig, Limits, serve};
 
@@ -126,6 +127,24 @@ async fn a_message_too_large_to_read_exhausts_resources() {
     assert_eq!((status.code(), status.message()), (Code::InvalidArgument, "etcdserver: request is too large"));
     let status = client.put(put(600 * 1024)).await.unwrap_err();
     assert_eq!(status.code(), Code::ResourceExhausted, "{status}");
+}
+
+/// Clients back off and try again when they are told so in etcd's words, whoever says it: the node, which would have to
+/// be asked, or the connection, which refuses more cheaply. Afterwards the same connection serves as before.
+#[tokio::test]
+async fn a_put_that_would_be_refused_anyway_is_refused_unread_in_the_same_words() {
+    let served = served(FaceConfig::default()).await;
+    let mut client = KvClient::new(served.channel);
+    let put = || PutRequest { key: "k".into(), ..Default::default() };
+    served.double.is_overloaded.store(true, Ordering::SeqCst);
+    for _ in 0..3 {
+        let refused = client.put(put()).await.unwrap_err();
+        let expected = Status::from(FaceError::TooManyRequests);
+        assert_eq!((refused.code(), refused.message()), (expected.code(), expected.message()));
+    }
+    assert_eq!(served.double.proposals.all(), []);
+    served.double.is_overloaded.store(false, Ordering::SeqCst);
+    client.put(put()).await.unwrap();
 }
 
 /// A client that requires a leader wants to be sent on to a member that has one, at once.

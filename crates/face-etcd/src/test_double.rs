@@ -29,6 +29,7 @@ pub(crate) struct Double {
     pub(crate) outcomes: std::sync::Mutex<VecDeque<Result<Answer, Refusal>>>,
     /// What the next transactions of reads answer.
     pub(crate) looks: std::sync::Mutex<VecDeque<OpAnswer>>,
+    pub(crate) is_overloaded: AtomicBool,
     /// What stands in the line of any lock.
     pub(crate) line: std::sync::Mutex<Vec<KeyValue>>,
     /// How many keys there are to list, `k000` on.
@@ -66,6 +67,7 @@ impl Double {
         Arc::new(Double {
             has_leader: AtomicBool::new(true),
             is_learner: AtomicBool::new(false),
+            is_overloaded: AtomicBool::new(false),
             proposals: parking::Log::new(),
             outcomes: std::sync::Mutex::new(VecDeque::new()),
             looks: std::sync::Mutex::new(VecDeque::new()),
@@ -139,6 +141,10 @@ impl Coordinator for Double {
         let next = self.outcomes.lock().unwrap().pop_front();
         let result = next.unwrap_or(Ok(Answer::Op(OpAnswer::PUT_DONE)));
         Box::pin(std::future::ready(Ok(Outcome { revision: REVISION, index: LogIndex(1), result })))
+    }
+
+    fn is_overloaded(&self) -> bool {
+        self.is_overloaded.load(Ordering::SeqCst)
     }
 
     fn read(&self, _: Caller, query: Query, _: Consistency) -> Answering<'_, Result<QueryAnswer, ReadError>> {

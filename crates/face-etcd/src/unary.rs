@@ -21,7 +21,7 @@ use tidelock_etcd_api::healthpb::health_server::Health;
 use tidelock_etcd_api::v3electionpb::election_server::Election;
 use tidelock_etcd_api::v3lockpb::lock_server::Lock;
 use tidelock_http2::RequestHead;
-use tidelock_http2::serve::{Answering, Reply};
+use tidelock_http2::serve::{Answering, Refusal, Reply};
 use tokio::task::JoinSet;
 use tonic::metadata::MetadataMap;
 use tonic::{Code, Request, Status};
@@ -34,6 +34,9 @@ use crate::leader_watch::requires_leader;
 
 /// Keys that are read and written down without others having a turn in between.
 const SHORT_RANGE_KEYS: i64 = 16;
+
+/// [`FaceError::TooManyRequests`], ready to be sent.
+const TOO_MANY_REQUESTS: Refusal = Refusal { status: "8", message: "etcdserver: too many requests" };
 
 /// Fields that every call has and no service asks for.
 const UNREAD: [&[u8]; 7] = [
@@ -97,6 +100,12 @@ impl Ticket {
                 Reply::Other(status.into_http())
             }
         }
+    }
+
+    fn refused(mut self) -> Reply<ClientBody> {
+        self.ended = true;
+        self.connection.counts().end(self.method, self.began, Code::ResourceExhausted, 0);
+        Reply::Refused(TOO_MANY_REQUESTS)
     }
 }
 
@@ -175,8 +184,12 @@ macro_rules! methods {
     };
 }
 
-/// A put.
+/// A put. Refused before it is read where it would be refused anyway: a node that is asked for several times what it can
+/// do spends most of its time on refusals.
 fn put(call: Call) -> Answering<Reply<ClientBody>> {
+    if call.ticket.connection.services().coordinator.is_overloaded() {
+        return Box::pin(std::future::ready(call.ticket.refused()));
+    }
     call.answer(|connection, request| async move { Ok(framed(&connection.services().answer_put(request).await?)) })
 }
 

@@ -75,8 +75,19 @@ pub type Answering<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 pub enum Reply<B> {
     /// It went well, with this message, framed as gRPC wants it.
     Message(Bytes),
+    /// It was refused, with nothing but this to say. There may be more of these than of all others.
+    Refused(Refusal),
     /// Anything else.
     Other(http::Response<B>),
+}
+
+/// A refusal as gRPC has it, known before anybody asks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Refusal {
+    /// The number of its status.
+    pub status: &'static str,
+    /// Printable ASCII without a percent sign, which is what needs no escaping.
+    pub message: &'static str,
 }
 
 /// How a connection is kept.
@@ -291,6 +302,10 @@ where
                 Done::Message(message) => {
                     self.open.remove(&stream);
                     self.connection.send_message(stream, message);
+                }
+                Done::Refused(refusal) => {
+                    self.open.remove(&stream);
+                    self.connection.send_refusal(stream, refusal);
                 }
                 Done::Head(response) => self.begin_answer(stream, response),
                 Done::Part(part) => self.go_on_answering(stream, place, part),

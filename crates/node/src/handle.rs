@@ -266,6 +266,10 @@ impl<L: Links> Coordinator for NodeHandle<L> {
         Box::pin(self.propose_command(caller, command, request))
     }
 
+    fn is_overloaded(&self) -> bool {
+        self.shared.proposals.waiting() >= self.shared.limits.proposals_waiting
+    }
+
     fn read(
         &self,
         caller: Caller,

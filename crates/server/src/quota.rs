@@ -185,6 +185,10 @@ impl Coordinator for Guarded {
         self.inner.propose(caller, command, request)
     }
 
+    fn is_overloaded(&self) -> bool {
+        self.inner.is_overloaded()
+    }
+
     fn read(
         &self,
         caller: Caller,

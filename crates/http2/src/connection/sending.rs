@@ -10,6 +10,7 @@ use bytes::{BufMut, Bytes, BytesMut};
 use super::{Connection, LAST_CALL, OUT_BYTES_DATA};
 use crate::frame::{self, ErrorCode, HEAD_BYTES};
 use crate::hpack::Field;
+use crate::serve::Refusal;
 use crate::streams::Waiting;
 
 /// What became of a stream's turn.
@@ -128,6 +129,13 @@ impl Connection {
             let ok = Field { name: Bytes::from_static(b"grpc-status"), value: Bytes::from_static(b"0") };
             self.send_trailers(stream, vec![ok]);
         }
+    }
+
+    /// A whole answer to a call that was refused: a head that is all there is.
+    pub fn send_refusal(&mut self, stream: u32, refusal: Refusal) {
+        let fields =
+            [("content-type", "application/grpc"), ("grpc-status", refusal.status), ("grpc-message", refusal.message)];
+        self.send_head(stream, 200, fields.map(|(name, value)| (name.as_bytes(), value.as_bytes())), true);
     }
 
     /// Ends a request that cannot be answered.

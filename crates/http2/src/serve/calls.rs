@@ -12,7 +12,7 @@ use bytes::Bytes;
 use http_body::Frame;
 
 use super::ready::{Bell, Ready};
-use super::{Answering, Reply};
+use super::{Answering, Refusal, Reply};
 use crate::hpack::Field;
 
 /// The next part of a body; nothing after the last.
@@ -32,6 +32,8 @@ pub(super) enum Work<B> {
 pub(super) enum Done<B: http_body::Body> {
     /// A whole answer; its place is free.
     Message(Bytes),
+    /// Likewise.
+    Refused(Refusal),
     /// The beginning of one; its place is free.
     Head(http::Response<B>),
     /// More of one. The rest keeps its place.
@@ -149,6 +151,7 @@ where
         let done = match work.as_mut()? {
             Work::Call(call) => call.as_mut().poll(&mut cx).map(|reply| match reply {
                 Reply::Message(message) => Done::Message(message),
+                Reply::Refused(refusal) => Done::Refused(refusal),
                 Reply::Other(response) => Done::Head(response),
             }),
             Work::Head(head) => head.as_mut().poll(&mut cx).map(Done::Head),
