@@ -317,6 +317,20 @@ impl Command {
             | Command::Auth(_) => false,
         }
     }
+
+    /// Whether this is how a cluster is looked after: taken also where too much else waits, since it may be what helps.
+    #[must_use]
+    pub fn is_upkeep(&self) -> bool {
+        match self {
+            Command::Compact { .. } | Command::PublishMember(_) | Command::SetAlarm { .. } | Command::Auth(_) => true,
+            Command::Write(_)
+            | Command::LeaseGrant { .. }
+            | Command::LeaseRevoke { .. }
+            | Command::LeaseExpire { .. }
+            | Command::Znode(_)
+            | Command::Native(_) => false,
+        }
+    }
 }
 
 impl Wire for Command {

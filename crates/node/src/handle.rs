@@ -37,6 +37,9 @@ const LEASE_CALLS_WAITING_MAX: usize = 100_000;
 /// Batches of renewals that may wait at this node. A face has one under way at a time; the rest are those whose
 /// callers went away while nobody led.
 const RENEWALS_WAITING_MAX: usize = 256;
+/// Compactions, alarms and changes of users that may wait at this node beside what clients write: without them a node that
+/// has too much to do would also hold more and more.
+const UPKEEP_WAITING_MAX: usize = 256;
 /// Changes of members that may wait at this node.
 const MEMBER_CALLS_WAITING_MAX: usize = 64;
 /// Keys read under one hold of the lock.
@@ -70,7 +73,8 @@ impl<L: Links> NodeHandle<L> {
             return Err(ProposeError::NoSpace { node: shared.identity.node });
         }
         let overloaded = |waiting| ProposeError::Overloaded { waiting };
-        let (number, answer) = shared.proposals.add(shared.limits.proposals_waiting).map_err(overloaded)?;
+        let (proposals, proposal_bytes) = self.room_for(&command);
+        let (number, answer) = shared.proposals.add(proposals).map_err(overloaded)?;
         let origin = Origin { node: shared.identity.node, boot: shared.boot, number };
         let bytes = Proposal { origin, request, caller, command }.to_bytes();
         let before = shared.proposal_bytes.fetch_add(bytes.len() as u64, Ordering::Relaxed);
@@ -78,7 +82,7 @@ impl<L: Links> NodeHandle<L> {
         if bytes.len() > COMMAND_BYTES_MAX {
             return Err(ProposeError::TooLarge { bytes: bytes.len(), max: COMMAND_BYTES_MAX });
         }
-        if before > shared.limits.proposal_bytes_waiting as u64 {
+        if before > proposal_bytes as u64 {
             return Err(overloaded(shared.proposals.waiting()));
         }
         let call = Input::Call(Call::Propose { number, bytes: bytes.into() });
@@ -91,6 +95,15 @@ impl<L: Links> NodeHandle<L> {
         waiting.done = outcome.is_ok();
         // It was handed over: it may be in the journal, or on its way to the leader.
         outcome.unwrap_or(Err(ProposeError::Interrupted))
+    }
+
+    /// How many proposals, and how many bytes of them, may wait before this one is refused.
+    fn room_for(&self, command: &Command) -> (usize, usize) {
+        let limits = &self.shared.limits;
+        match command.is_upkeep() {
+            true => (limits.proposals_waiting + UPKEEP_WAITING_MAX, usize::MAX),
+            false => (limits.proposals_waiting, limits.proposal_bytes_waiting),
+        }
     }
 
     fn is_full(&self) -> bool {

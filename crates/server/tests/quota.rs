@@ -116,3 +116,30 @@ async fn an_alarm_that_is_lowered_too_early_is_raised_again() {
     let status = kv(&url).put(put("small", "v")).await.unwrap_err();
     assert_eq!(status.message(), NO_SPACE);
 }
+
+/// A node that has more to do than it can must still be told to forget history: while it refuses to, it holds more and
+/// more with every write that it does take.
+#[tokio::test(flavor = "multi_thread")]
+async fn history_is_compacted_also_where_too_many_writes_wait() {
+    let mut cluster = Cluster::start_with(3, &["--max-proposals-waiting", "1"]);
+    let url = cluster.nodes[0].client_url();
+    wait_for("a write", || {
+        let write = async { kv(&url).put(put("key", "value")).await.ok() };
+        tokio::task::block_in_place(|| tokio::runtime::Handle::current().block_on(write))
+    });
+    // Nothing is agreed on any more: what is written waits.
+    cluster.nodes[1].kill();
+    cluster.nodes[2].kill();
+    let waiting = tokio::spawn({
+        let url = url.clone();
+        async move { kv(&url).put(put("key", "waits")).await }
+    });
+    let waits = |status: String| status.contains("\"proposals_waiting\":1").then_some(());
+    wait_for("the write to wait", || cluster.nodes[0].admin_get("/v1/status").and_then(waits));
+    let refused = kv(&url).put(put("key", "one too many")).await.unwrap_err();
+    assert_eq!((refused.code(), refused.message()), (Code::ResourceExhausted, "etcdserver: too many requests"));
+    let compacted = kv(&url).compact(pb::CompactionRequest { revision: 2, physical: false }).await;
+    let taken = compacted.map_or_else(|status| status.code() != Code::ResourceExhausted, |_| true);
+    assert!(taken, "a compaction was refused although nothing but writes is too much");
+    drop(waiting.await);
+}
