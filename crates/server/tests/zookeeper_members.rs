@@ -52,7 +52,9 @@ fn every_node_lists_all_that_serve_zookeepers_clients() {
             let mut client = Client::connect(*port);
             client.sync();
             let (config, stat) = client.config(false);
-            assert_eq!(parts(&config).1, stat.mzxid, "it tells the revision it was written at");
+            // What is there from the beginning says that it never changed, as in ZooKeeper, however early servers were listed.
+            let written = if stat.version == 0 { 0 } else { parts(&config).1 };
+            assert_eq!(written, stat.mzxid, "it tells the revision it was written at");
             config
         };
         let configs: Vec<String> = ports.iter().map(read).collect();
