@@ -31,6 +31,9 @@ use tokio::signal::unix::{SignalKind, signal};
 /// What went wrong, as a sentence for the person at the terminal.
 pub(crate) type Result<T> = std::result::Result<T, String>;
 
+/// Exit code of a process that a signal ended, less the signal's number: what shells expect.
+const ENDED_BY_SIGNAL: i32 = 128;
+
 /// The server's allocator, with a count around it (`measure state` reads it).
 #[global_allocator]
 static ALLOCATOR: cap::Cap<mimalloc::MiMalloc> = cap::Cap::new(mimalloc::MiMalloc, usize::MAX);
@@ -50,7 +53,7 @@ enum Chore {
     /// Weigh the store and the server: bytes, restart, what a snapshot costs
     #[command(subcommand)]
     Measure(measure::Measure),
-    /// Load one or three nodes through the etcd API, beside a peer if wanted
+    /// Load Tidelock and the real peers in turns: operations, watches, leases, locks, failures, growth
     Bench(Box<bench::Options>),
     /// Send the same random requests to Tidelock and to a real etcd and compare all answers
     Differential(differential::Options),
@@ -97,19 +100,29 @@ fn tidy() -> Result<()> {
     }
 }
 
-/// Runs `work` to its end or until a signal; either way its guards are dropped, which ends the servers.
+/// Runs `work` to its end, or until a signal: then the servers are ended and their data removed, whatever `work` is doing. A
+/// load keeps its thread busy for minutes, so somebody else has to look.
 fn run(work: impl Future<Output = Result<()>>) -> Result<()> {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
     let runtime = runtime.map_err(|error| format!("starting the runtime: {error}"))?;
     runtime.block_on(async {
         // Watched from here on: a signal that comes before would end this process and leave the servers.
         let watch = |kind| signal(kind).map_err(|error| format!("watching signals: {error}"));
-        let (mut interrupt, mut terminate) = (watch(SignalKind::interrupt())?, watch(SignalKind::terminate())?);
-        tokio::select! {
-            // Boxed: a whole benchmark is a large future.
-            done = Box::pin(work) => done,
-            _ = interrupt.recv() => Err("interrupted; servers ended, data removed".to_string()),
-            _ = terminate.recv() => Err("terminated; servers ended, data removed".to_string()),
-        }
+        let mut interrupt = watch(SignalKind::interrupt())?;
+        let mut terminate = watch(SignalKind::terminate())?;
+        let mut hang_up = watch(SignalKind::hangup())?;
+        tokio::spawn(async move {
+            let (kind, word) = tokio::select! {
+                _ = interrupt.recv() => (SignalKind::interrupt(), "interrupted"),
+                _ = terminate.recv() => (SignalKind::terminate(), "terminated"),
+                _ = hang_up.recv() => (SignalKind::hangup(), "the terminal is gone"),
+            };
+            servers::cleanup::end_all(|| {
+                eprintln!("xtask: {word}; servers ended, data removed");
+                std::process::exit(ENDED_BY_SIGNAL + kind.as_raw_value())
+            });
+        });
+        // Boxed: a whole benchmark is a large future.
+        Box::pin(work).await
     })
 }

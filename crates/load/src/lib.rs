@@ -33,6 +33,6 @@ pub use redis::Value;
 pub use timeline::Timeline;
 pub use values::{KEY_BYTES, Values, key};
 pub use workload::{
-    FanOut, FannedOut, Fill, Kind, LeaseGrants, LeasePuts, LockLoad, Locked, Renewed, Watchers, Workload, ZnodeFill,
-    lock_by_recipe, lock_by_rpc, lock_by_set, lock_natively, renew,
+    FanOut, FannedOut, Fill, Kind, LeaseGrants, LeasePuts, LockLoad, Locked, NativeSessions, Parties, Phased,
+    PhaserLoad, Renewed, Watchers, Workload, ZnodeFill, lock_by_recipe, lock_by_rpc, lock_by_set, lock_natively, renew,
 };

@@ -7,9 +7,13 @@
 mod support;
 
 use std::net::SocketAddr;
+use std::time::Duration;
 
 use support::{Cluster, free_ports, tidelock};
-use tidelock_load::{Fill, Kind, Lines, Load, Protocol, Until, Values, Workload, ZnodeFill, run, run_over, spread};
+use tidelock_load::{
+    Fill, Kind, Lines, Load, LockLoad, NativeSessions, Parties, PhaserLoad, Protocol, Until, Values, Workload,
+    ZnodeFill, lock_natively, run, run_over, spread,
+};
 
 const KEYS: u64 = 1_500;
 const VALUE_BYTES: usize = 256;
@@ -68,6 +72,38 @@ fn large_values_are_written_and_read_back() {
         let mut workload = kind.start(10, &values, 0);
         let done = run(Protocol::Etcd, &etcd, workload.as_mut(), &Load::closed(16, Until::Operations(100))).unwrap();
         assert_eq!((done.latencies.count(), done.first_failure.as_deref()), (100, None), "{kind:?}");
+    }
+}
+
+/// Sessions without their lock, or a phase that ends without all of its parties, would look cheap.
+#[test]
+fn native_sessions_get_their_locks_and_parties_of_phasers_meet() {
+    let (_cluster, ports) = Cluster::start_native(3);
+    let native: Vec<SocketAddr> = ports.into_iter().map(|port| SocketAddr::from(([127, 0, 0, 1], port))).collect();
+    let addresses = spread(&native, 6);
+    let mut sessions = NativeSessions::connect(&addresses).unwrap();
+    sessions.open(301).unwrap();
+    sessions.lock().unwrap();
+    for (name, children) in [("flat", 0), ("tree", 7)] {
+        let load = PhaserLoad { addresses: &addresses, name, sessions: 5, parties: 200, children };
+        let mut parties = Parties::set_up(&load).unwrap();
+        let phased = parties.run(4).unwrap();
+        assert_eq!((phased.phases.count(), phased.arrivals), (4, 800), "{name}");
+        assert!(phased.bytes > 800, "{name}");
+        parties.close().unwrap();
+    }
+}
+
+/// Workers that share streams must each get answers to what they asked, whether they wait in line or not.
+#[test]
+fn workers_take_and_give_back_native_locks() {
+    let (_cluster, ports) = Cluster::start_native(3);
+    let native: Vec<SocketAddr> = ports.into_iter().map(|port| SocketAddr::from(([127, 0, 0, 1], port))).collect();
+    for contended in [false, true] {
+        let (addresses, time) = (&spread(&native, 6), Duration::from_millis(500));
+        let locked = lock_natively(&LockLoad { addresses, name: "bench", workers: 20, contended, time }).unwrap();
+        assert_eq!((locked.failed, locked.first_failure), (0, None));
+        assert!(locked.cycles > 0, "contended: {contended}");
     }
 }
 

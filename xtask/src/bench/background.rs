@@ -64,9 +64,9 @@ async fn disturb(cluster: &mut Cluster, keys: u64, values: &Values) -> Result<Fi
     let worst = felt.map(latency).max().unwrap_or_default();
     let mut figures = Figures::default();
     figures.add_time("calm p99", normal);
-    figures.add_time("calm worst", calm.last().copied().unwrap_or_default());
-    figures.add_time("worst meanwhile", worst);
-    figures.add_time("above calm p99", worst.saturating_sub(normal));
+    figures.add_worst("calm worst", calm.last().copied().unwrap_or_default());
+    figures.add_worst("worst meanwhile", worst);
+    figures.add_worst("above calm p99", worst.saturating_sub(normal));
     figures.add_time("it took", to.duration_since(from));
     figures.add("seconds", Unit::Count, start.elapsed().as_secs_f64());
     Ok(figures)

@@ -5,13 +5,14 @@
 
 use super::figures::Unit;
 use super::locks::{CAPACITY_WAITERS, EACH, ONE, ONE_OF_OURS};
+use super::native::{OPEN_AND_LOCK, QUICK_SESSIONS, SESSION_AND_LOCK, SESSIONS};
 use super::report::Report;
 use crate::table::{Table, grouped};
 
 /// Workers of the case that lock operations are counted in.
 const BUSY_WORKERS: u64 = 1000;
 const RELEASES_PER_S: f64 = 100.0;
-/// Of the line about the memory of leases.
+/// Of the lines about the memory of leases and of sessions.
 const MILLION: f64 = 1e6;
 
 /// The table, if the suite `locks` was run with ours in it.
@@ -67,10 +68,15 @@ pub(super) fn text(report: &Report) -> Option<String> {
     let leases = [super::leases::LEASES, super::leases::QUICK_LEASES]
         .into_iter()
         .find_map(|count| report.ours("leases", "grant, put, renew", count, "B/lease"));
-    let leases = leases.map(|bytes| format!("{:.0} MB", bytes * MILLION / 1e6));
+    let of_a_million = |bytes: f64| format!("{:.0} MB", bytes * MILLION / 1e6);
+    let leases = leases.map(of_a_million);
     line("a million leases", "200 MB", leases, "this run: the suite leases", "cargo xtask bench leases");
-    let footprint = "cargo run --release -p tidelock-state --example native_footprint";
-    line("a million sessions with a lock", "-", None, "", footprint);
+    let sessions = [SESSIONS, QUICK_SESSIONS]
+        .into_iter()
+        .find_map(|count| report.ours("native", OPEN_AND_LOCK, count, SESSION_AND_LOCK))
+        .map(of_a_million);
+    let native = "cargo xtask bench native";
+    line("a million sessions with a lock", "-", sessions, "this run: the suite native", native);
     Some(table.text())
 }
 
@@ -82,12 +88,16 @@ mod tests {
     use crate::environment::Environment;
 
     fn add(report: &mut Report, case: &str, workers: u64, figures: &[(&'static str, Unit, f64)]) {
+        add_to("locks", report, case, workers, figures);
+    }
+
+    fn add_to(suite: &'static str, report: &mut Report, case: &str, count: u64, figures: &[(&'static str, Unit, f64)]) {
         let mut all = Figures::default();
         figures.iter().for_each(|(name, unit, value)| all.add(name, *unit, *value));
-        let amount = Amount { count: workers, of: "workers" };
+        let amount = Amount { count, of: "workers" };
         let (systems, members) = (vec!["tidelock".to_string()], vec![3]);
         let (case, rounds) = (case.to_string(), vec![vec![all]]);
-        report.add(Row { suite: "locks", nodes: 3, case, amount, systems, members, rounds });
+        report.add(Row { suite, nodes: 3, case, amount, systems, members, rounds });
     }
 
     /// Figures of another run, or of another line, would be planned with.
@@ -104,5 +114,10 @@ mod tests {
         assert!(line("sent to them").contains(" 0.025 MB/s "), "{table}");
         assert!(line("latency of a write").contains("not in this run  cargo xtask bench locks"), "{table}");
         assert!(line("a million leases").contains("not in this run  cargo xtask bench leases"), "{table}");
+        assert!(line("a million sessions").contains("not in this run  cargo xtask bench native"), "{table}");
+        add_to("native", &mut report, OPEN_AND_LOCK, SESSIONS, &[(SESSION_AND_LOCK, Unit::Bytes, 420.0)]);
+        let table = text(&report).unwrap();
+        let sessions = table.lines().find(|line| line.starts_with("a million sessions")).unwrap();
+        assert!(sessions.contains(" 420 MB ") && sessions.ends_with("the suite native"), "{table}");
     }
 }

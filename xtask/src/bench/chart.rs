@@ -22,12 +22,13 @@ const TOP: f64 = 60.0;
 /// Ours first, then peers.
 const COLOURS: [&str; 4] = ["#0b7285", "#868e96", "#e8590c", "#5f3dc4"];
 /// Figures without a chart: they say how the others are to be read, or stand in the table.
-const NOT_DRAWN: [&str; 9] = [
+const NOT_DRAWN: [&str; 10] = [
     "max",
     "p99.9",
     "client us/op",
     "client us/event",
     "client us/lock",
+    "client us/arrival",
     "empty RSS",
     "calm worst",
     "it took",
@@ -48,7 +49,7 @@ pub(super) fn all(suite: &str, rows: &[&SavedRow]) -> Vec<(String, String)> {
     // Parts of a suite have figures of their own, so all rows are looked through.
     let mut figures: Vec<&Figure> = Vec::new();
     for figure in rows.iter().filter_map(|row| row.medians.first()).flat_map(|median| &median.0) {
-        let is_drawn = figure.unit != Unit::Count && !NOT_DRAWN.contains(&figure.name);
+        let is_drawn = figure.is_compared() && !NOT_DRAWN.contains(&figure.name);
         if is_drawn && figures.iter().all(|known| known.name != figure.name) {
             figures.push(figure);
         }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use tidelock_load::Protocol;
 
 use super::options::Part;
-use super::{Bench, Suite, growth, leases, locks, overload, points};
+use super::{Bench, Suite, growth, leases, locks, native, overload, points};
 use crate::Result;
 use crate::servers::Kind;
 
@@ -18,10 +18,15 @@ const FILL: f64 = 4.0;
 const SETTLE: f64 = 6.0;
 const WARM_UP_OF_JAVA: f64 = 24.0;
 const AROUND: f64 = 0.6;
+/// Until the servers are done with what a round of locks left them.
+const QUIET: f64 = 0.8;
 /// Keys per second of a large fill; grants per second with a put for each, ours and etcd's.
 const KEYS_PER_S: f64 = 80_000.0;
 const LEASES_PER_S: f64 = 25_000.0;
 const PEER_LEASES_PER_S: f64 = 4_000.0;
+/// Sessions per second with a lock for each, at one node; arrivals of parties per second.
+const SESSIONS_PER_S: f64 = 30_000.0;
+const ARRIVALS_PER_S: f64 = 60_000.0;
 
 /// One sentence for the terminal.
 pub(super) fn text(bench: &Bench) -> Result<String> {
@@ -77,11 +82,16 @@ fn of(bench: &Bench, suite: Suite) -> Result<f64> {
         }
         Suite::Locks => {
             let all = locks::round_count(options.quick, takes_part) as f64 * rounds;
-            all * (seconds + AROUND) + 2.0 * START * systems
+            all * (seconds + AROUND + QUIET) + 2.0 * START * systems + 2.0 * java
+        }
+        Suite::Native => {
+            let (sessions, arrivals) = native::work(options.quick);
+            let phasers = rounds * (arrivals as f64 / ARRIVALS_PER_S + 2.0 * AROUND);
+            systems * (2.0 * START + sessions as f64 / SESSIONS_PER_S + 4.0 * SETTLE + phasers)
         }
         Suite::Background => systems * (START + million / KEYS_PER_S + rounds * 16.0),
         Suite::Overload => {
-            let round = 2.0 * seconds + 2.0 + 10.0 + 2.0;
+            let round = f64::from(overload::LONGER) * seconds + 2.0 + 10.0 + 2.0;
             overload::FACTORS.len() as f64 * rounds * systems * round + systems * (START + FILL)
         }
         Suite::Growth => growing(bench, &kinds, point, seconds),

@@ -20,8 +20,12 @@ pub(super) enum Unit {
     CpuMicroseconds,
     /// Memory; less is better.
     Bytes,
+    /// A time of which the worst round counts; less is better.
+    WorstMicroseconds,
     /// A number that says how the rest is to be read.
     Count,
+    /// How often something happened that must not; all rounds count.
+    Faults,
 }
 
 impl Unit {
@@ -29,8 +33,10 @@ impl Unit {
     pub(super) fn text(self, value: f64) -> String {
         match self {
             Unit::PerSecond if value < 100.0 => format!("{value:.1}"),
-            Unit::PerSecond | Unit::Count => table::grouped(value as u64),
-            Unit::Microseconds => table::duration(Duration::from_secs_f64(value.max(0.0) / 1e6)),
+            Unit::PerSecond | Unit::Count | Unit::Faults => table::grouped(value as u64),
+            Unit::Microseconds | Unit::WorstMicroseconds => {
+                table::duration(Duration::from_secs_f64(value.max(0.0) / 1e6))
+            }
             Unit::CpuMicroseconds => format!("{value:.1}"),
             Unit::Bytes if value < 65_536.0 => format!("{value:.0} B"),
             Unit::Bytes if value < 1_048_576.0 => format!("{:.0} KiB", value / 1024.0),
@@ -46,6 +52,13 @@ pub(super) struct Figure {
     pub(super) name: &'static str,
     pub(super) unit: Unit,
     pub(super) value: f64,
+}
+
+impl Figure {
+    /// Whether charts show it, and systems are compared by it.
+    pub(super) fn is_compared(&self) -> bool {
+        !matches!(self.unit, Unit::Count | Unit::Faults)
+    }
 }
 
 /// The figures of one round.
@@ -64,6 +77,11 @@ impl Figures {
         self.add(name, Unit::Microseconds, time.as_secs_f64() * 1e6);
     }
 
+    /// Adds a time of which the worst round counts.
+    pub(super) fn add_worst(&mut self, name: &'static str, time: Duration) {
+        self.add(name, Unit::WorstMicroseconds, time.as_secs_f64() * 1e6);
+    }
+
     /// What every load is reported by.
     pub(super) fn of_load(done: &Done, used: &Used) -> Figures {
         let operations = done.latencies.count().max(1) as f64;
@@ -76,7 +94,7 @@ impl Figures {
         figures.add("CPU us/op", Unit::CpuMicroseconds, used.servers.as_secs_f64() * 1e6 / operations);
         figures.add("client us/op", Unit::CpuMicroseconds, used.client.as_secs_f64() * 1e6 / operations);
         figures.add("RSS", Unit::Bytes, used.resident as f64);
-        figures.add("failed", Unit::Count, done.failed as f64);
+        figures.add("failed", Unit::Faults, done.failed as f64);
         figures
     }
 
@@ -97,16 +115,17 @@ pub(super) struct Used {
     pub(super) resident: u64,
 }
 
-/// The median of each figure over the rounds; the mean of the middle two if their number is even. Failures are summed:
-/// one in one round out of three must not vanish.
+/// The median of each figure over the rounds; the mean of the middle two if their number is even. Faults are summed, and of
+/// worst times the worst counts: what happened in one round out of three must not vanish.
 pub(super) fn median_of(rounds: &[Figures]) -> Figures {
     let Some(first) = rounds.first() else { return Figures::default() };
     let median = |figure: &Figure| {
         let mut values: Vec<f64> = rounds.iter().filter_map(|round| round.get(figure.name)).collect();
         values.sort_unstable_by(f64::total_cmp);
         let upper = values.len() / 2;
-        let value = match figure.name {
-            "failed" => values.iter().sum(),
+        let value = match figure.unit {
+            Unit::Faults => values.iter().sum(),
+            Unit::WorstMicroseconds => values.last().copied().unwrap_or_default(),
             _ if values.len() % 2 == 1 => values[upper],
             _ => f64::midpoint(values[upper - 1], values[upper]),
         };
@@ -122,15 +141,17 @@ mod tests {
     fn figures(ops: f64, failed: f64) -> Figures {
         let mut figures = Figures::default();
         figures.add("ops/s", Unit::PerSecond, ops);
-        figures.add("failed", Unit::Count, failed);
+        figures.add("failed", Unit::Faults, failed);
+        figures.add_worst("worst", Duration::from_secs_f64(ops));
         figures
     }
 
     /// One disturbed round must not move the figure, and one failure must not disappear in it.
     #[test]
-    fn the_median_ignores_an_outlier_but_no_failure() {
+    fn the_median_ignores_an_outlier_but_no_failure_and_no_worst_time() {
         let median = median_of(&[figures(100.0, 0.0), figures(1.0, 3.0), figures(110.0, 0.0)]);
         assert_eq!((median.get("ops/s"), median.get("failed")), (Some(100.0), Some(3.0)));
+        assert_eq!(median.get("worst"), Some(110e6));
         assert_eq!(median_of(&[figures(100.0, 0.0), figures(110.0, 0.0)]).get("ops/s"), Some(105.0));
     }
 }

@@ -67,6 +67,6 @@ pub(super) async fn grant_and_renew(cluster: &mut Cluster, leases: u64, time: Du
     figures.add("B/lease+key", Unit::Bytes, per_lease(with_keys.resident, empty.resident));
     figures.add("renewals/s", Unit::PerSecond, renewals / renewed.elapsed.as_secs_f64().max(1e-9));
     figures.add("CPU us/renewal", Unit::CpuMicroseconds, renewals_used.servers.as_secs_f64() * 1e6 / renewals);
-    figures.add("gone", Unit::Count, renewed.gone as f64);
+    figures.add("gone", Unit::Faults, renewed.gone as f64);
     Ok(figures)
 }

@@ -3,7 +3,7 @@
 //! First each system in its own way: the native API, etcd's Lock service, ZooKeeper's recipe, and one node of Redis with
 //! `SET NX PX` and a script. Then ours in the ways of the two that agree, for who comes with their clients.
 
-use std::time::{Duration, UNIX_EPOCH};
+use std::time::{Duration, Instant, UNIX_EPOCH};
 
 use tidelock_load::{LockLoad, Locked, Protocol, lock_by_recipe, lock_by_rpc, lock_by_set, lock_natively, spread};
 
@@ -11,8 +11,8 @@ use super::figures::{Figures, Unit};
 use super::points::using;
 use super::report::Amount;
 use super::{Bench, Suite};
-use crate::Result;
 use crate::servers::{Cluster, Kind};
+use crate::{Result, procfs};
 
 /// Workers that hand one lock on; 1 is a lock without contention.
 const WAITERS: [usize; 5] = [1, 16, 64, 100, 1000];
@@ -65,6 +65,13 @@ impl Way {
     }
 }
 
+/// How long servers may take to be done with what an ended round left them, and what an idle one takes of a processor.
+const QUIET_LIMIT: Duration = Duration::from_secs(30);
+const QUIET_LOOK: Duration = Duration::from_millis(500);
+const QUIET_SHARE: f64 = 0.1;
+/// What a Java machine does before the first case, twice: it is slow until its hot code is compiled.
+const WARM_UP: Case = Case { workers: 64, contended: false, time: Duration::from_secs(8) };
+
 /// What is measured.
 #[derive(Clone, Copy)]
 struct Case {
@@ -100,32 +107,60 @@ pub(super) async fn run(bench: &mut Bench) -> Result<()> {
     if all.iter().any(|cluster| cluster.system.kind == Kind::Redis) {
         bench.report.note(suite.name(), REDIS_NOTE);
     }
+    warm_up(bench, &all).await?;
     let each = each.iter().map(|&workers| Case { workers, contended: false, time });
     let one = one.iter().map(|&workers| Case { workers, contended: true, time });
     for case in each.chain(one) {
         let name = if case.contended { ONE } else { EACH };
         let amount = Amount { count: case.workers as u64, of: "workers" };
-        let measure = async |cluster: &mut Cluster| lock(cluster, Way::own_of(cluster.system.kind), case);
+        let measure = async |cluster: &mut Cluster| lock(cluster, Way::own_of(cluster.system.kind), case).await;
         bench.rounds(suite, &mut all, name, amount, measure).await?;
     }
     drop(all);
     for way in [Way::Native, Way::EtcdService, Way::ZookeeperRecipe] {
         let speaks = |kind: Kind| kind == Kind::Tidelock || Way::own_of(kind) == way;
         let mut clusters = bench.start_those(suite, nodes, speaks).await?;
+        warm_up(bench, &clusters).await?;
         let waiters: &[usize] = if way == Way::Native { &WAITERS_OF_OURS } else { &WAITERS_IN_THEIR_WAYS };
         for &workers in waiters {
             let case = Case { workers, contended: true, time };
             let amount = Amount { count: workers as u64, of: "workers" };
-            let measure = async |cluster: &mut Cluster| lock(cluster, way, case);
+            let measure = async |cluster: &mut Cluster| lock(cluster, way, case).await;
             bench.rounds(suite, &mut clusters, &format!("one lock, {}", way.words()), amount, measure).await?;
         }
     }
     Ok(())
 }
 
-fn lock(cluster: &Cluster, way: Way, case: Case) -> Result<Figures> {
+async fn warm_up(bench: &Bench, clusters: &[Cluster]) -> Result<()> {
+    for cluster in clusters.iter().filter(|cluster| cluster.system.is_java()) {
+        bench.say(&format!("{}: warm up", cluster.system.name));
+        for contended in [false, true] {
+            lock(cluster, Way::own_of(cluster.system.kind), Case { contended, ..WARM_UP }).await?;
+        }
+    }
+    Ok(())
+}
+
+/// Waits until the servers are done with those who stood in line when the round before ended: a thousand that leave at once
+/// take etcd seconds, which are not the next round's.
+async fn quiet(pids: &[u32]) -> Result<()> {
+    let spent = || pids.iter().map(|pid| procfs::cpu_time(*pid)).sum::<Result<Duration>>();
+    let give_up = Instant::now() + QUIET_LIMIT;
+    loop {
+        let before = spent()?;
+        tokio::time::sleep(QUIET_LOOK).await;
+        let busy = spent()?.saturating_sub(before).as_secs_f64() / QUIET_LOOK.as_secs_f64();
+        if busy < QUIET_SHARE || Instant::now() > give_up {
+            return Ok(());
+        }
+    }
+}
+
+async fn lock(cluster: &Cluster, way: Way, case: Case) -> Result<Figures> {
     let Case { workers, contended, time } = case;
     let pids = cluster.pids();
+    quiet(&pids).await?;
     // A new name each time: what an ended round leaves behind must not stand in line.
     let name = format!("bench-lock-{}", UNIX_EPOCH.elapsed().map_or(0, |since| since.as_nanos()));
     tokio::task::block_in_place(|| {
@@ -147,11 +182,13 @@ fn lock(cluster: &Cluster, way: Way, case: Case) -> Result<Figures> {
         figures.add("locks/s", Unit::PerSecond, locked.cycles as f64 / locked.elapsed.as_secs_f64().max(1e-9));
         figures.add_time("acquire p50", locked.acquires.quantile(500));
         figures.add_time("acquire p99", locked.acquires.quantile(990));
+        figures.add_time("acquire p99.9", locked.acquires.quantile(999));
         figures.add_time("cycle p50", locked.latencies.quantile(500));
         figures.add_time("cycle p99", locked.latencies.quantile(990));
         figures.add("CPU us/lock", Unit::CpuMicroseconds, used.servers.as_secs_f64() * 1e6 / cycles);
         figures.add("client us/lock", Unit::CpuMicroseconds, used.client.as_secs_f64() * 1e6 / cycles);
         figures.add("received B/lock", Unit::Bytes, locked.bytes_per_cycle as f64);
+        figures.add("RSS", Unit::Bytes, used.resident as f64);
         Ok(figures)
     })
 }

@@ -19,6 +19,7 @@ mod growth;
 mod leases;
 mod locks;
 mod memory;
+mod native;
 mod options;
 mod overload;
 mod points;
@@ -57,6 +58,7 @@ pub(crate) async fn run(options: Options) -> Result<()> {
             Suite::Memory => memory::run(&mut bench).await?,
             Suite::Failover => failover::run(&mut bench).await?,
             Suite::Locks => locks::run(&mut bench).await?,
+            Suite::Native => native::run(&mut bench).await?,
             Suite::Background => background::run(&mut bench).await?,
             Suite::Overload => overload::run(&mut bench).await?,
             Suite::Growth => growth::run(&mut bench).await?,

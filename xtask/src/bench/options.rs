@@ -153,6 +153,8 @@ pub(super) enum Suite {
     Failover,
     /// Locks taken and handed over, beside all; prints the capacity table
     Locks,
+    /// A million sessions with a lock each, and phasers of 10,000 parties: ours alone
+    Native,
     /// The worst request during compaction and snapshot, beside etcd
     Background,
     /// More than the server can do, beside etcd
@@ -174,6 +176,7 @@ impl Suite {
             Suite::Memory => "memory",
             Suite::Failover => "failover",
             Suite::Locks => "locks",
+            Suite::Native => "native",
             Suite::Background => "background",
             Suite::Overload => "overload",
             Suite::Growth => "growth",
@@ -184,6 +187,7 @@ impl Suite {
     /// Whether it sends operations of `protocol`, so that who speaks it can take part.
     pub(super) fn speaks(self, protocol: Protocol) -> bool {
         match self {
+            Suite::Native => false,
             Suite::Zookeeper => protocol == Protocol::Zookeeper,
             Suite::Memory | Suite::Failover | Suite::Locks | Suite::All => true,
             Suite::Etcd | Suite::Watch | Suite::Leases | Suite::Background | Suite::Overload | Suite::Growth => {

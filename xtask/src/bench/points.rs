@@ -22,8 +22,8 @@ const WARM_UP_SHARE: u32 = 5;
 const FIRST_WARM_UP: Duration = Duration::from_secs(4);
 /// Transactions in flight while filling: enough to keep the journal busy.
 const FILL_IN_FLIGHT: usize = 8;
-/// Keys of the put of 16 KiB: 160 MB at each member.
-const LARGE_KEYS: u64 = 10_000;
+/// Keys of the values of 16 KiB: 32 MB at each member, and as much again for each version that history holds.
+const LARGE_KEYS: u64 = 2_000;
 
 /// What clusters do that are not the largest, unless told.
 const SMALLER_KINDS: [Kind; 4] = [Kind::Put, Kind::Get, Kind::Set, Kind::ZnodeGet];
@@ -53,8 +53,10 @@ fn cases(options: &Options, protocol: Protocol, nodes: usize) -> Result<Vec<Case
             case(Kind::SerializableGet, &[64, 1000]),
             case(Kind::Range, &[16]),
             case(Kind::Mixed, &[64, 1000]),
-            Case { value_bytes: 16, ..case(Kind::Put, &[64, 1000]) },
-            Case { value_bytes: 16 << 10, keys: LARGE_KEYS, ..case(Kind::Put, &[64]) },
+            Case { value_bytes: 16, ..case(Kind::Put, &[1, 16, 64, 256, 1000]) },
+            Case { value_bytes: 16, ..case(Kind::Txn, &[1, 16, 64, 256, 1000]) },
+            Case { value_bytes: 16 << 10, keys: LARGE_KEYS, ..case(Kind::Put, &[1, 16, 64, 256, 1000]) },
+            Case { value_bytes: 16 << 10, keys: LARGE_KEYS, ..case(Kind::Txn, &[1, 16, 64, 256, 1000]) },
         ],
         Protocol::Zookeeper => vec![
             case(Kind::Set, &[1, 64, 256, 1000]),

@@ -14,10 +14,11 @@ use crate::Result;
 /// Options whose values are files of one machine: of no use to somebody who runs the command elsewhere.
 const FILE_OPTIONS: [&str; 5] = ["--tidelock-bin", "--etcd-bin", "--zookeeper-jars", "--redis-bin", "--json"];
 /// Suites in the order of the page, with what they show.
-const SUITES: [(&str, &str); 10] = [
+const SUITES: [(&str, &str); 11] = [
     ("etcd", "Operations of etcd's protocol"),
     ("zookeeper", "Operations of ZooKeeper's protocol"),
     ("locks", "Locks: one each, and one handed on"),
+    ("native", "Sessions with a lock each, and phasers of 10,000 parties"),
     ("watch", "Watchers and the writes they are told of"),
     ("leases", "Leases with a key each, and their renewals"),
     ("memory", "Memory of 1,000,000 keys, and restarts"),
@@ -27,8 +28,18 @@ const SUITES: [(&str, &str); 10] = [
     ("growth", "How costs grow with keys, watchers, leases and members"),
 ];
 /// Charts that are shown; the others are linked.
-const SHOWN: [&str; 8] =
-    ["ops-s", "cpu-us", "locks-s", "acquire-p99", "b-lease", "first-write-after", "restarted-rss", "goodput-s"];
+const SHOWN: [&str; 10] = [
+    "ops-s",
+    "cpu-us",
+    "locks-s",
+    "acquire-p99",
+    "b-session",
+    "phase-p50",
+    "b-lease",
+    "first-write-after",
+    "restarted-rss",
+    "goodput-s",
+];
 
 /// The arguments of a command without files of this machine.
 pub(super) fn without_files(arguments: &[String]) -> Vec<String> {

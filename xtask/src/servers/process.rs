@@ -26,9 +26,8 @@ impl Server {
         let copy = file.try_clone().map_err(|error| failed("sharing the log file", error))?;
         // A group of its own: Ctrl-C is for us, and we end it in order.
         command.stdin(Stdio::null()).stdout(file).stderr(copy).process_group(0);
-        let child = command.spawn();
+        let child = cleanup::start(|| command.spawn());
         let child = child.map_err(|error| failed(&command.get_program().to_string_lossy(), error))?;
-        cleanup::started(child.id());
         Ok(Server { child, log: log.to_path_buf() })
     }
 

@@ -1,5 +1,6 @@
 //! etcd: leases with numbers of our choosing, so that each can be given a key and be renewed without remembering it.
 
+use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
@@ -84,7 +85,7 @@ impl Workload for LeasePuts {
 pub struct Renewed {
     /// From asking to the answer.
     pub latencies: Histogram,
-    /// Answers that said the lease is gone.
+    /// Leases that are gone, as answers said.
     pub gone: u64,
     /// How long it went on.
     pub elapsed: Duration,
@@ -116,9 +117,11 @@ pub fn renew(
         sent,
         count: 0,
         random: Random::new(9),
+        gone: BTreeSet::new(),
         done: Renewed::default(),
     };
     lines.run(&mut renewing)?;
+    renewing.done.gone = renewing.gone.len() as u64;
     renewing.done.elapsed = start.elapsed().min(time);
     Ok(renewing.done)
 }
@@ -134,6 +137,8 @@ struct Renewing {
     sent: Vec<std::collections::VecDeque<Instant>>,
     count: u64,
     random: Random,
+    /// The ids of leases that are gone: one may be asked for again and again.
+    gone: BTreeSet<u64>,
     done: Renewed,
 }
 
@@ -152,7 +157,7 @@ impl Renewing {
 }
 
 impl Actor for Renewing {
-    /// Field 3 is the time that the lease has; none is left out, and means that it is gone.
+    /// Field 2 is the lease, field 3 the time that it has; none is left out, and means that it is gone.
     fn answered(&mut self, lines: &mut Lines, line: usize, _: Tag, answer: Answer<'_>) {
         let now = lines.now();
         match answer {
@@ -160,8 +165,12 @@ impl Actor for Renewing {
                 if let Some(due) = self.sent[line].pop_front() {
                     self.done.latencies.record(now.saturating_duration_since(due));
                 }
-                if !wire::fields(&message).any(|(field, value)| field == 3 && value != Field::Number(0)) {
-                    self.done.gone += 1;
+                let number = |wanted| {
+                    let found = wire::fields(&message).find(|(field, _)| *field == wanted);
+                    if let Some((_, Field::Number(value))) = found { value } else { 0 }
+                };
+                if number(3) == 0 {
+                    self.gone.insert(number(2));
                 }
                 if self.per_s.is_none() && now < self.until {
                     self.send(lines, line, now);

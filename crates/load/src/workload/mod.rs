@@ -14,6 +14,9 @@ mod lock_redis;
 mod lock_rpc;
 mod lock_run;
 mod mixed;
+mod native_sessions;
+mod native_stream;
+mod phaser;
 mod put;
 mod range;
 mod set;
@@ -34,6 +37,8 @@ pub use lock_recipe::lock_by_recipe;
 pub use lock_redis::lock_by_set;
 pub use lock_rpc::lock_by_rpc;
 pub use lock_run::{LockLoad, Locked};
+pub use native_sessions::NativeSessions;
+pub use phaser::{Parties, Phased, PhaserLoad};
 pub use watch_fan_out::{FanOut, FannedOut, Watchers};
 pub use znode_fill::ZnodeFill;
 
