@@ -13,7 +13,7 @@
 //! Bounded: requests under way ([`UNDER_WAY_MAX`]; nothing more is read then), sessions and names of one stream, the
 //! size of a message, and the mailbox.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::convert::Infallible;
 use std::future::Future;
 use std::pin::Pin;
@@ -49,7 +49,7 @@ const UNDER_WAY_MAX: usize = 4096;
 /// Most sessions attached to one stream.
 const SESSIONS_MAX: usize = 65_536;
 /// Most names observed by one stream.
-const OBSERVED_MAX: usize = 1000;
+pub(crate) const OBSERVED_MAX: usize = 1000;
 /// How much is given out in one piece, about.
 const PIECE_BYTES: usize = 64 * 1024;
 
@@ -66,8 +66,8 @@ pub(crate) struct Connect<F> {
     mailbox: Arc<Mailbox>,
     /// Requests under way that may be given a place, by whose it would be.
     taking: Map<PlaceOf, u32>,
-    /// Sessions of this stream, with their times to live.
-    sessions: Map<i64, u32>,
+    /// Sessions of this stream.
+    sessions: HashSet<i64, RandomState>,
     /// What is observed, or is about to be, and whether that was answered. All of it ends with the stream.
     observed: Map<(u8, Box<str>), (Arc<Observation>, bool)>,
     /// What the router left, in order.
@@ -105,7 +105,7 @@ pub(crate) fn connect(services: Arc<Services>, proof: Proof, input: Body) -> Bod
         under_way: FuturesUnordered::new(),
         mailbox,
         taking: Map::default(),
-        sessions: Map::default(),
+        sessions: HashSet::default(),
         observed: Map::default(),
         notices: VecDeque::new(),
         keeps: false,
@@ -133,7 +133,7 @@ impl<F: Future<Output = Done>> Connect<F> {
                     match Pin::new(input).poll_frame(cx) {
                         Poll::Ready(Some(Ok(frame))) => {
                             if let Ok(data) = frame.into_data() {
-                                self.unread = joined(&self.unread, data);
+                                self.unread = joined(std::mem::take(&mut self.unread), data);
                             }
                         }
                         // The client has no more to say, or is gone: it gets the rest of its replies.
@@ -151,7 +151,7 @@ impl<F: Future<Output = Done>> Connect<F> {
             FromClient::Request(request) => self.request(request),
             FromClient::KeepAlive(v1::KeepAlive { sent, session }) => {
                 let session = LeaseId(session);
-                if self.sessions.contains_key(&session.0) {
+                if self.sessions.contains(&session.0) {
                     self.start(Work::KeepAlive { session, sent });
                 } else {
                     self.lost(session, Reason::NotAllowed, "attach the session first");
@@ -159,7 +159,7 @@ impl<F: Future<Output = Done>> Connect<F> {
             }
             FromClient::Attach(v1::Attach { session, told_revision }) => {
                 let session = LeaseId(session);
-                if self.sessions.len() >= SESSIONS_MAX && !self.sessions.contains_key(&session.0) {
+                if self.sessions.len() >= SESSIONS_MAX && !self.sessions.contains(&session.0) {
                     return self.lost(session, Reason::NotAllowed, "too many sessions on one stream");
                 }
                 match self.services.caller(&self.proof) {
@@ -212,23 +212,30 @@ impl<F: Future<Output = Done>> Connect<F> {
                 self.start(Work::Request { caller, request, taking });
             }
             Err(problem) => {
-                let header = Some(self.services.header_now());
                 let result = Some(v1::reply::Result::Error(problem.to_wire()));
-                self.replies.push_back((0, ToClient::Reply(v1::Reply { header, number, result, session })));
+                self.reply(self.services.header_now(), v1::Reply { header: None, number, result, session });
             }
         }
+    }
+
+    /// A reply comes after what happened up to the revision it shows, also if it is an error: the client takes it for told.
+    fn reply(&mut self, header: v1::Header, reply: v1::Reply) {
+        let reply = v1::Reply { header: Some(header), ..reply };
+        self.replies.push_back((header.revision, ToClient::Reply(reply)));
     }
 
     fn observe(&mut self, request: &v1::ObserveRequest) -> Result<(), Problem> {
         let caller = self.services.caller(&self.proof)?;
         let (kind, name) = (translate::kind(request.kind)?, translate::name(&request.name)?);
-        if self.observed.len() >= OBSERVED_MAX {
+        let key = (kind as u8, name.as_str().into());
+        // Who observes a name anew is told of no more names than before.
+        if self.observed.len() >= OBSERVED_MAX && !self.observed.contains_key(&key) {
             let text = format!("a stream observes at most {OBSERVED_MAX} names");
             return Err(Problem::new(v1::error::Family::Bounded, "TOO_MANY_OBSERVED", text));
         }
         self.stop_observing(kind, name.as_str());
         let observation = Arc::<Observation>::default();
-        self.observed.insert((kind as u8, name.as_str().into()), (Arc::clone(&observation), false));
+        self.observed.insert(key, (Arc::clone(&observation), false));
         let told_revision = request.told_revision;
         self.start(Work::Observe { caller, kind, name, told_revision, observation });
         Ok(())
@@ -273,7 +280,7 @@ impl<F: Future<Output = Done>> Connect<F> {
                 Done::Opened { client, result } => self.opened(client, result),
                 Done::Closed { session, result } => self.closed(session, result),
                 Done::Attached { session, result } => self.attached(session, result),
-                Done::KeptAlive { session, sent, result } => self.kept_alive(session, sent, result),
+                Done::KeptAlive { session, sent, result } => self.kept_alive(session, sent, &result),
                 Done::Observing { kind, name, observation, result } => {
                     self.observed(kind, &name, &observation, result);
                 }
@@ -296,21 +303,20 @@ impl<F: Future<Output = Done>> Connect<F> {
                 self.taking.remove(&place);
             }
         }
-        let (revision, header, answer) = match result {
+        let (header, answer) = match result {
             Ok(outcome) => {
                 let header = self.services.header(outcome.revision.0, outcome.index.0);
                 let answer = native_answer(&outcome);
                 let answer = answer.and_then(|answer| translate::answer(answer).ok_or_else(Problem::mismatch));
-                (outcome.revision.0, header, answer)
+                (header, answer)
             }
-            Err(problem) => (0, self.services.header_now(), Err(problem)),
+            Err(problem) => (self.services.header_now(), Err(problem)),
         };
         let result = Some(match answer {
             Ok(answer) => v1::reply::Result::Answer(answer),
             Err(problem) => v1::reply::Result::Error(problem.to_wire()),
         });
-        self.replies
-            .push_back((revision, ToClient::Reply(v1::Reply { header: Some(header), number, result, session })));
+        self.reply(header, v1::Reply { header: None, number, result, session });
     }
 
     fn opened(&mut self, client: u64, result: Result<v1::OpenReply, Problem>) {
@@ -321,7 +327,7 @@ impl<F: Future<Output = Done>> Connect<F> {
             ..Default::default()
         });
         if reply.error.is_none() {
-            self.sessions.insert(reply.session, reply.ttl_ms);
+            self.sessions.insert(reply.session);
         }
         self.replies.push_back((0, ToClient::Opened(reply)));
     }
@@ -343,7 +349,7 @@ impl<F: Future<Output = Done>> Connect<F> {
             // It was taken away while it was told what it missed, and the client told why.
             Ok(_) if !self.services.router.is_attached(session, &self.mailbox) => {}
             Ok(Attached { after, ttl_ms, told_with }) => {
-                self.sessions.insert(session.0, ttl_ms);
+                self.sessions.insert(session.0);
                 let header = Some(self.services.header(after, 0));
                 let attached = v1::Attached { header, session: session.0, ttl_ms };
                 self.attached.push_back((told_with, ToClient::Attached(attached)));
@@ -362,19 +368,18 @@ impl<F: Future<Output = Done>> Connect<F> {
         }
     }
 
-    fn kept_alive(&mut self, session: LeaseId, sent: u64, result: Result<Renewal, Problem>) {
-        match (result, self.sessions.get(&session.0)) {
-            (Ok(Renewal::Kept), Some(ttl_ms)) => {
+    fn kept_alive(&mut self, session: LeaseId, sent: u64, result: &Result<Renewal, Problem>) {
+        match result {
+            Ok(Renewal::Kept { ttl_ms }) if self.sessions.contains(&session.0) => {
                 let header = Some(self.services.header_now());
                 let kept = v1::KeptAlive { sent, ttl_ms: *ttl_ms, session: session.0, header };
                 self.replies.push_back((0, ToClient::KeptAlive(kept)));
             }
-            (Ok(Renewal::Gone), Some(_)) => {
-                self.sessions.remove(&session.0);
+            Ok(Renewal::Gone) if self.sessions.remove(&session.0) => {
                 self.services.router.session_over(session);
             }
             // Neither renewed nor over, or nobody could be asked: the client hears nothing, and asks again.
-            (Ok(Renewal::Ending | Renewal::Kept | Renewal::Gone) | Err(_), _) => {}
+            Ok(Renewal::Ending | Renewal::Kept { .. } | Renewal::Gone) | Err(_) => {}
         }
     }
 
@@ -483,12 +488,13 @@ fn take_message(unread: &mut Bytes) -> Result<Option<Bytes>, &'static str> {
     Ok(Some(unread.split_to(length)))
 }
 
-fn joined(unread: &Bytes, more: Bytes) -> Bytes {
+/// Appends what came. What was read is copied when it is still shared, and from then on grows in place: a client may send
+/// a message byte by byte, and each of them must cost the same.
+fn joined(unread: Bytes, more: Bytes) -> Bytes {
     if unread.is_empty() {
         return more;
     }
-    let mut whole = BytesMut::with_capacity(unread.len() + more.len());
-    whole.extend_from_slice(unread);
+    let mut whole = BytesMut::from(unread);
     whole.extend_from_slice(&more);
     whole.freeze()
 }
@@ -537,11 +543,29 @@ impl<F: Future<Output = Done> + Send> http_body::Body for Connect<F> {
 impl<F> Drop for Connect<F> {
     fn drop(&mut self) {
         let router = &self.services.router;
-        router.detach(self.sessions.keys().copied(), &self.mailbox);
+        router.detach(self.sessions.iter().copied(), &self.mailbox);
         for ((kind, name), (observation, _)) in self.observed.drain() {
             if let Some(kind) = Kind::from_byte(kind) {
                 router.stop_observing(kind, &name, &observation);
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A client that sends its messages byte by byte must not have the node copy all of them again with every byte.
+    #[test]
+    fn a_message_in_tiny_pieces_is_not_copied_with_each() {
+        let (mut unread, mut moves) = (Bytes::from_static(b"0"), 0);
+        for piece in 1..=MESSAGE_BYTES_MAX {
+            let before = unread.as_ptr();
+            unread = joined(unread, Bytes::copy_from_slice(&[piece as u8]));
+            moves += usize::from(unread.as_ptr() != before);
+        }
+        assert!(unread.iter().skip(1).enumerate().all(|(at, byte)| *byte == (at + 1) as u8));
+        assert!(moves < 64, "{moves}");
     }
 }

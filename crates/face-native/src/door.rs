@@ -111,6 +111,10 @@ fn not_one_message() -> Problem {
     Problem::wrong("BAD_MESSAGE", format!("one message of at most {MESSAGE_BYTES_MAX} bytes is expected"))
 }
 
+fn no_such_method() -> Problem {
+    Problem::new(v1::error::Family::Absent, "NO_SUCH_METHOD", "there is no such method here")
+}
+
 /// Gives up when the client's time is over. What was asked for may still happen, as with any deadline.
 async fn within<T>(
     patience: Option<std::time::Duration>,
@@ -133,7 +137,8 @@ impl Face for NativeFace {
     async fn answer(self, request: Request<Body>) -> Response<Body> {
         let is_grpc = |value: &HeaderValue| value.as_bytes().starts_with(b"application/grpc");
         if request.headers().get(CONTENT_TYPE).is_some_and(is_grpc) {
-            return self.answer_grpc(request).await.unwrap_or_else(Status::into_http);
+            let failed = |problem: Problem| Status::from(problem.at(self.services().header_now())).into_http();
+            return self.answer_grpc(request).await.unwrap_or_else(failed);
         }
         // Boxed so that streams, which are nearly everything, do not carry its size around.
         Box::pin(crate::http::answer(&self, request)).await
@@ -149,7 +154,7 @@ impl Face for NativeFace {
 }
 
 impl NativeFace {
-    async fn answer_grpc(&self, request: Request<Body>) -> Result<Response<Body>, Status> {
+    async fn answer_grpc(&self, request: Request<Body>) -> Result<Response<Body>, Problem> {
         let services = self.services();
         let (head, body) = request.into_parts();
         let proof = services.proof(&head.headers, &head.extensions).await?;
@@ -162,11 +167,10 @@ impl NativeFace {
             }
             "/Observe" => observe(services, &proof, one(body).await?).await?,
             _ => {
-                let method = method_of(head.uri.path()).ok_or_else(|| Status::unimplemented("unknown method"))?;
+                let method = method_of(head.uri.path()).ok_or_else(no_such_method)?;
                 let patience = head.headers.get("grpc-timeout").and_then(|value| time_given(value.as_bytes()));
                 let message = one(body).await?;
-                let answer = within(patience, services.call(method, &proof, message)).await;
-                let answer = answer.map_err(|problem| problem.at(services.header_now()))?;
+                let answer = within(patience, services.call(method, &proof, message)).await?;
                 let mut trailers = HeaderMap::new();
                 trailers.insert("grpc-status", HeaderValue::from_static("0"));
                 Body::new(Full::new(answer).with_trailers(async { Some(Ok(trailers)) }))

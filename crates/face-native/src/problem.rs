@@ -62,6 +62,7 @@ impl Problem {
             (Family::Refused, _) => Code::Aborted,
             (Family::Wrong, _) => Code::InvalidArgument,
             (Family::Bounded, _) => Code::ResourceExhausted,
+            (Family::Absent, "NO_SUCH_METHOD") => Code::Unimplemented,
             (Family::Absent, _) => Code::NotFound,
             (Family::Denied, "UNAUTHENTICATED") => Code::Unauthenticated,
             (Family::Denied, _) => Code::PermissionDenied,

@@ -1,7 +1,7 @@
 //! Questions, from the wire to the core, and what was found, back. Pure.
 
 use tidelock_model::limits::NATIVE_LIST_MAX;
-use tidelock_model::native_records::Stored;
+use tidelock_model::native_records::{HazardStage, Stored};
 use tidelock_model::{Holding, LeaseId, MemberFound, Mode, NativeFound, NativeQuery, NativeSession, ObjectFound};
 use tidelock_native_api::v1;
 use tidelock_native_api::v1::describe_reply::Head;
@@ -110,7 +110,10 @@ fn head(head: Stored, tally: Option<Stored>) -> Option<Head> {
             };
             Head::Rcu(v1::RcuHead { version, oldest, data })
         }
-        Stored::Hazard { epoch, retiring } => Head::Hazard(v1::HazardHead { epoch, retiring }),
+        Stored::Hazard { epoch, stage } => {
+            let (retiring, retired) = (stage == HazardStage::Retiring, stage == HazardStage::Retired);
+            Head::Hazard(v1::HazardHead { epoch, retiring, retired })
+        }
         Stored::LatchCount { .. } | Stored::PhaserTally(_) | Stored::Party { .. } | Stored::RcuData(_) => return None,
     })
 }

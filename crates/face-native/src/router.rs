@@ -24,7 +24,7 @@ use foldhash::fast::RandomState;
 use tidelock_coordinator::{Coordinator, EndedSessions, WatchNotice, WatchRequest, WatcherId};
 use tidelock_model::native_keys::{Slot, parse_borrowed};
 use tidelock_model::{
-    Auth, Caller, Event, EventKind, Key, KeyRange, Kind, LeaseId, Name, NativeNotice, Need, Revision, Space,
+    Auth, Caller, Event, EventKind, Key, KeyRange, Kind, LeaseId, Name, NativeNotice, Need, Revision, Space, Term,
 };
 use tidelock_native_api::v1;
 use tidelock_native_api::v1::lost::Reason;
@@ -328,10 +328,16 @@ impl Router {
     fn take(&self, coordinator: &dyn Coordinator, notice: WatchNotice) {
         let mut table = self.lock();
         let routed = match notice {
-            WatchNotice::Opened { revision, .. } | WatchNotice::Progress { revision } => revision,
+            WatchNotice::Opened { revision, .. } => {
+                // What happened before is told to nobody: who looked before that looks again.
+                table.waiting.wake_all();
+                revision
+            }
+            WatchNotice::Progress { revision } => revision,
             WatchNotice::Events { events, .. } => {
-                self.follow_auth(&mut table, coordinator.auth());
-                events.iter().for_each(|event| self.hand_out(&mut table, event));
+                let term = coordinator.term();
+                self.follow_auth(&mut table, coordinator.auth(), term);
+                events.iter().for_each(|event| self.hand_out(&mut table, event, term));
                 events.last().map_or(Revision::default(), at)
             }
             WatchNotice::Closed { .. } => return,
@@ -345,7 +351,7 @@ impl Router {
     }
 
     /// Takes away what observers may not read any more.
-    fn follow_auth(&self, table: &mut Table, auth: Arc<Auth>) {
+    fn follow_auth(&self, table: &mut Table, auth: Arc<Auth>, term: Term) {
         if Arc::ptr_eq(&auth, &table.auth) {
             return;
         }
@@ -357,7 +363,7 @@ impl Router {
                     let kind = Kind::from_byte(*kind).unwrap_or(Kind::Lock);
                     match observer.mailbox.format {
                         Format::Stream => {
-                            let refused = self.encoder.not_observing(kind, name, &refusal.into());
+                            let refused = self.not_observing(kind, name, &refusal.into(), term);
                             observer.mailbox.push(refused);
                         }
                         Format::Notices | Format::Events => observer.mailbox.end(Reason::NotAllowed),
@@ -369,7 +375,7 @@ impl Router {
         table.auth = auth;
     }
 
-    fn hand_out(&self, table: &mut Table, event: &Event) {
+    fn hand_out(&self, table: &mut Table, event: &Event, term: Term) {
         if table.sessions.is_empty() && table.observers.is_empty() && table.waiting.is_empty() {
             return;
         }
@@ -403,7 +409,7 @@ impl Router {
             };
             for observer in observers.iter_mut().flat_map(|observers| observers.extract_if(.., is_behind)) {
                 observer.observation.end();
-                mailbox.push(self.encoder.not_observing(kind, name, &overtaken()));
+                mailbox.push(self.not_observing(kind, name, &overtaken(), term));
             }
             if !observers.as_ref().is_some_and(|observers| observers.iter().any(is_observer)) {
                 mailbox.push(encoded.item(mailbox.format, granted));
@@ -418,6 +424,11 @@ impl Router {
                 Some(_) => observer.mailbox.end(Reason::TooSlow),
             }
         }
+    }
+
+    /// That a name is observed no longer. It shows the revision up to which all was told.
+    fn not_observing(&self, kind: Kind, name: &str, problem: &Problem, term: Term) -> Item {
+        self.encoder.not_observing(kind, name, problem, (self.routed(), term))
     }
 
     /// Tells whoever the session is attached to that it is over.

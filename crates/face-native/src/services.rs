@@ -28,12 +28,13 @@ pub(crate) struct Services {
 
 impl Services {
     pub(crate) fn new(coordinator: Arc<dyn Coordinator>, config: FaceConfig) -> Services {
+        let node = coordinator.status().node.0;
         Services {
-            router: Router::new(Encoder::new()),
+            router: Router::new(Encoder::new(node)),
             renewals: Renewals::default(),
             tokens: Tokens::new(config.token.clone()),
             passwords: Passwords::new(config.bcrypt_cost),
-            node: coordinator.status().node.0,
+            node,
             coordinator,
             config,
         }
@@ -140,9 +141,9 @@ impl Services {
     /// Renews a session for a caller who was not asked yet whether it is theirs.
     pub(crate) async fn keep_alive(&self, caller: &Caller, request: v1::KeepAlive) -> Result<v1::KeptAlive, Problem> {
         let v1::KeepAlive { session, sent } = request;
-        let ttl_ms = self.ttl_ms(caller, LeaseId(session)).await?;
+        self.ttl_ms(caller, LeaseId(session)).await?;
         match self.renewals.renew(LeaseId(session)).await? {
-            Renewal::Kept => Ok(v1::KeptAlive { sent, ttl_ms, session, header: Some(self.header_now()) }),
+            Renewal::Kept { ttl_ms } => Ok(v1::KeptAlive { sent, ttl_ms, session, header: Some(self.header_now()) }),
             Renewal::Gone => Err(tidelock_model::NativeError::UnknownSession.into()),
             Renewal::Ending => Err(Problem::new(
                 v1::error::Family::Unavailable,

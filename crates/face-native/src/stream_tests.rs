@@ -19,7 +19,7 @@ use tokio::sync::mpsc;
 use tonic::body::Body;
 
 use crate::callers::Proof;
-use crate::connect::connect;
+use crate::connect::{OBSERVED_MAX, connect};
 use crate::mailbox::MESSAGES_MAX;
 use crate::services::Services;
 use crate::test_double::{Double, Unanswered, Which, grant};
@@ -157,6 +157,80 @@ async fn what_waits_behind_a_grant_that_waits_is_bounded() {
         }
     }
     assert!(matches!(&told[..], [ToClient::Lost(lost)] if lost.reason() == Reason::TooSlow), "{}", told.len());
+}
+
+fn keep_alive(session: i64) -> FromClient {
+    FromClient::KeepAlive(v1::KeepAlive { sent: 1, session })
+}
+
+/// A client takes the time it is told for how long it holds its locks. Its session may have been given less meanwhile, by
+/// itself or by another that holds something under it.
+#[tokio::test]
+async fn a_renewal_tells_the_time_to_live_that_the_session_has_now() {
+    let mut stream = Stream::new();
+    stream.send([FromClient::Open(v1::OpenRequest { ttl_ms: 60_000, client: 0 })]);
+    assert_eq!(stream.read().await.len(), 1);
+    for ttl_s in [60, 5, 30] {
+        stream.double.live_for(ttl_s);
+        stream.send([keep_alive(1), keep_alive(1)]);
+        let told = stream.read().await;
+        let is_kept = |message: &ToClient| matches!(message, ToClient::KeptAlive(kept) if kept.ttl_ms == ttl_s * 1000);
+        assert!(told.len() == 2 && told.iter().all(is_kept), "{told:?}");
+    }
+}
+
+/// A client that comes back says the last revision it was shown. Had an error shown one before what happened up to it was
+/// told, a grant would be lost to the client if the connection is cut then.
+#[tokio::test]
+async fn an_error_comes_after_what_happened_up_to_the_revision_it_shows() {
+    let mut stream = Stream::new();
+    stream.send([FromClient::Open(v1::OpenRequest { ttl_ms: 60_000, client: 0 })]);
+    assert_eq!(stream.read().await.len(), 1);
+    stream.double.carry_out(9);
+    let op = Some(v1::request::Op::Acquire(v1::Acquire::default()));
+    stream.send([FromClient::Request(v1::Request { session: 1, number: 1, acknowledged: 0, op })]);
+    assert!(stream.read().await.is_empty(), "what happened up to 9 was not handed out");
+    stream.double.happen(grant("mine", 1, 5, 9));
+    let told = stream.read().await;
+    let [ToClient::Notice(notice), ToClient::Reply(reply)] = &told[..] else { panic!("{told:?}") };
+    assert_eq!((notice.revision, reply.header.map(|header| header.revision)), (9, Some(9)));
+    assert!(matches!(&reply.result, Some(v1::reply::Result::Error(error)) if error.code == "BAD_MODE"), "{reply:?}");
+}
+
+/// A client that observes as many names as it may must be able to begin anew with each: it does so after a gap.
+#[tokio::test]
+async fn a_name_can_be_observed_anew_where_no_further_one_can() {
+    let mut stream = Stream::new();
+    stream.send((0..OBSERVED_MAX).map(|name| observe(&name.to_string(), 0)));
+    assert_eq!(stream.read().await.len(), OBSERVED_MAX);
+    stream.send([observe("7", 0), observe("one more", 0)]);
+    let told = stream.read().await;
+    let errors: Vec<(&str, &str)> = told
+        .iter()
+        .map(|message| match message {
+            ToClient::Observing(one) => (one.name.as_str(), one.error.as_ref().map_or("", |error| &error.code)),
+            other => panic!("{other:?}"),
+        })
+        .collect();
+    assert!(errors.contains(&("7", "")) && errors.contains(&("one more", "TOO_MANY_OBSERVED")), "{errors:?}");
+    assert_eq!(stream.services().router.registered(), (0, OBSERVED_MAX));
+}
+
+/// Every answer says as of when it is true, also one that nobody asked for: programs log it, and order by it.
+#[tokio::test]
+async fn who_may_not_observe_any_more_is_told_as_of_when() {
+    let mut stream = Stream::new();
+    stream.send([observe("n", 0)]);
+    assert_eq!(stream.read().await.len(), 1);
+    stream.double.happen(grant("n", 99, 2, 5));
+    assert_eq!(stream.read().await.len(), 1);
+    stream.double.shut_out_everybody();
+    stream.double.happen(grant("n", 99, 2, 6));
+    let told = stream.read().await;
+    let [ToClient::Observing(v1::Observing { header: Some(header), error: Some(_), .. })] = &told[..] else {
+        panic!("{told:?}")
+    };
+    assert_eq!((header.revision, header.term, header.node), (5, 3, 2));
 }
 
 /// What a session holds is read in parts. One that slips through between two of them is never told of: its session

@@ -2,7 +2,7 @@
 //! tested with the real one.
 
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker};
 
@@ -41,6 +41,10 @@ pub(crate) struct Double {
     asked_of: AtomicI64,
     /// How far the cluster is, if it is further than this node.
     reached: AtomicU64,
+    /// How far this node is, if it is further than its subscription.
+    carried_out: AtomicU64,
+    /// The time to live that sessions were given last, in seconds, if they were.
+    ttl_s: AtomicU32,
     /// Which questions are not answered, or not well.
     unanswered: Mutex<Option<(Unanswered, Which)>>,
     /// How often it was asked for anything.
@@ -125,6 +129,16 @@ impl Double {
         self.reached.store(revision, Ordering::SeqCst);
     }
 
+    /// Lets this node have carried out all up to a revision.
+    pub(crate) fn carry_out(&self, revision: u64) {
+        self.carried_out.store(revision, Ordering::SeqCst);
+    }
+
+    /// Lets every session live for another time from now on.
+    pub(crate) fn live_for(&self, ttl_s: u32) {
+        self.ttl_s.store(ttl_s, Ordering::SeqCst);
+    }
+
     /// Lets some questions go unanswered from now on.
     pub(crate) fn leave_unanswered(&self, how: Unanswered, which: Which) {
         *self.unanswered.lock().unwrap() = Some((how, which));
@@ -133,6 +147,11 @@ impl Double {
     /// How often anything was asked, proposed or renewed so far.
     pub(crate) fn questions(&self) -> u64 {
         self.questions.load(Ordering::SeqCst)
+    }
+
+    fn session(&self, session: LeaseId, holdings: Vec<Holding>, count: u64) -> NativeSession {
+        let ttl_s = Some(self.ttl_s.load(Ordering::SeqCst)).filter(|given| *given > 0).unwrap_or(60);
+        NativeSession { session, ttl_s, owner: String::new(), acknowledged: 0, holdings, count }
     }
 
     fn tell(&self, notice: WatchNotice) {
@@ -224,12 +243,15 @@ impl Coordinator for Double {
                 let count = held.len() as u64;
                 let page = held.iter().skip(skip as usize).take(holdings as usize).cloned();
                 let holding = |(name, place, token)| Holding { kind: Kind::Lock, name, place, token };
-                let (owner, holdings): (_, Vec<Holding>) = (String::new(), page.map(holding).collect());
+                let holdings: Vec<Holding> = page.map(holding).collect();
                 if !holdings.is_empty() && self.gives_back.swap(false, Ordering::SeqCst) {
                     held.remove(0);
                 }
-                let one = NativeSession { session, ttl_s: 60, owner, acknowledged: 0, holdings, count };
-                NativeFound::Sessions(vec![one])
+                NativeFound::Sessions(vec![self.session(session, holdings, count)])
+            }
+            Query::Native(NativeQuery::SomeSessions { sessions, .. }) => {
+                let one = |session| self.session(session, Vec::new(), 0);
+                NativeFound::Sessions(sessions.into_iter().map(one).collect())
             }
             Query::Native(NativeQuery::Member { place, .. }) => {
                 let found = self.held.lock().unwrap().iter().find(|held| held.1 == place).cloned();
@@ -291,7 +313,7 @@ impl Coordinator for Double {
     }
 
     fn revision(&self) -> Revision {
-        Revision(1)
+        Revision(self.carried_out.load(Ordering::SeqCst).max(1))
     }
 
     fn status(&self) -> Status {

@@ -4,15 +4,20 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::Bytes;
+use http_body_util::{BodyExt, Full};
+use prost::Message;
+use tidelock_client_port::{Face, framed};
 use tidelock_model::{Caller, Kind, LeaseId, Name, NativeAnswer};
-use tidelock_native_api::v1;
 use tidelock_native_api::v1::from_client::Message as FromClient;
 use tidelock_native_api::v1::lost::Reason;
 use tidelock_native_api::v1::native_client::NativeClient;
 use tidelock_native_api::v1::to_client::Message as ToClient;
+use tidelock_native_api::{ERROR_TRAILER, v1};
 use tokio::net::TcpListener;
 use tokio::sync::{mpsc, oneshot};
 use tonic::Streaming;
+use tonic::body::Body;
 
 use crate::mailbox::{Format, Mailbox};
 use crate::router::Router;
@@ -292,6 +297,47 @@ async fn streams_are_told_that_the_node_stops() {
         other => panic!("{other:?}"),
     }
     assert!(client.next().await.is_none());
+}
+
+/// The error and the code of a call that failed.
+fn failed(headers: &http::HeaderMap) -> (v1::Error, tonic::Code) {
+    let status = tonic::Status::from_header_map(headers).expect("a status");
+    let trailer = status.metadata().get_bin(ERROR_TRAILER).expect("an error").to_bytes().unwrap();
+    (v1::Error::decode(trailer).unwrap(), status.code())
+}
+
+/// Every answer says as of when it is true, and which member says so; those that fail are the ones that are asked about.
+#[tokio::test]
+async fn a_call_that_fails_says_as_of_when_whatever_it_fails_at() {
+    let double = Arc::new(Double::default());
+    let face = NativeFace::new(double.clone(), FaceConfig::default());
+    let call = async |method: &str, authorization: &str, message: Bytes| {
+        let request = http::Request::post(format!("/tidelock.v1.Native/{method}"));
+        let request = request.header("content-type", "application/grpc").header("authorization", authorization);
+        let response = face.clone().answer(request.body(Body::new(Full::new(message))).unwrap()).await;
+        let (error, code) = failed(response.headers());
+        let header = error.header.expect("a header");
+        assert_eq!((header.revision, header.term, header.node), (1, 3, 2), "{method}");
+        (error.code, code)
+    };
+    let empty = || framed(&v1::ObserveRequest::default());
+    let wrong = tonic::Code::InvalidArgument;
+    assert_eq!(call("Observe", "", empty()).await, ("BAD_KIND".into(), wrong));
+    assert_eq!(call("Observe", "", Bytes::from_static(b"no")).await, ("BAD_MESSAGE".into(), wrong));
+    assert_eq!(call("Describe", "", Bytes::from_static(b"no")).await, ("BAD_MESSAGE".into(), wrong));
+    assert_eq!(call("Nothing", "", empty()).await, ("NO_SUCH_METHOD".into(), tonic::Code::Unimplemented));
+    let denied = ("UNAUTHENTICATED".to_owned(), tonic::Code::Unauthenticated);
+    assert_eq!(call("Describe", "Basic what", empty()).await, denied);
+    double.shut_out_everybody();
+    assert_eq!(call("Connect", "", Bytes::new()).await, denied);
+    // One that was told things, and then no more.
+    let (services, name) = (face.services(), Name::new("n").unwrap());
+    let body = services.listen_to_name(Caller::Internal, (Kind::Lock, name), 0, Format::Notices).await.unwrap();
+    services.router.stop();
+    let all = tokio::time::timeout(DEADLINE, body.collect()).await.expect("an end in time").unwrap();
+    let (error, code) = failed(all.trailers().expect("trailers"));
+    assert_eq!((error.code.as_str(), code), ("SHUTTING_DOWN", tonic::Code::Unavailable));
+    assert_eq!(error.header.map(|header| (header.revision, header.term)), Some((1, 3)));
 }
 
 /// What cannot be read ends the stream with a word about it, and nothing else.

@@ -11,10 +11,11 @@ use std::time::Duration;
 use bytes::{Bytes, BytesMut};
 use http_body::Frame;
 use tidelock_model::{Caller, Kind, LeaseId, Name};
+use tidelock_native_api::v1::error::Family;
 use tidelock_native_api::v1::lost::Reason;
 use tokio::time::{Interval, MissedTickBehavior, interval};
+use tonic::Status;
 use tonic::body::Body;
-use tonic::{Code, Status};
 
 use crate::mailbox::{Format, Item, Mailbox};
 use crate::problem::Problem;
@@ -65,13 +66,14 @@ fn told(
     Body::new(Told { services, mailbox, subject, items, catching_up, after, later, comments, end: None, over: false })
 }
 
-fn status(reason: Reason) -> Status {
-    let text = reason.as_str_name();
-    match reason {
-        Reason::TooSlow => Status::new(Code::ResourceExhausted, text),
-        Reason::NotAllowed => Status::new(Code::PermissionDenied, text),
-        _ => Status::new(Code::Unavailable, text),
-    }
+/// Why there is no more, as an error of the call.
+fn ended(reason: Reason) -> Problem {
+    let family = match reason {
+        Reason::TooSlow => Family::Bounded,
+        Reason::NotAllowed => Family::Denied,
+        _ => Family::Unavailable,
+    };
+    Problem::new(family, reason.as_str_name(), reason.as_str_name())
 }
 
 impl Told {
@@ -136,7 +138,8 @@ impl Told {
             Format::Notices | Format::Stream => {
                 let mut trailers = http::HeaderMap::new();
                 // Plain words fit into a header.
-                let _ = status(reason).add_header(&mut trailers);
+                let ended = ended(reason).at(self.services.header_now());
+                let _ = Status::from(ended).add_header(&mut trailers);
                 Frame::trailers(trailers)
             }
         }

@@ -94,6 +94,8 @@ inhabitants! {
     ReadWithoutBarrier = "read-without-barrier",
     /// H14: a node that was started again shows at once what it has, which may be less than it had shown before.
     LocalReadAfterStart = "local-read-after-start",
+    /// H14: a node that was started again lets watches begin at what it has, and tells what clients had seen before.
+    WatchOpenedAfterStart = "watch-opened-after-start",
     /// R3: a read is answered once the leader is confirmed, before this node carried out what was agreed on.
     ReadBeforeApply = "read-before-apply",
     /// H7: every round of "do I still lead?" has the same name, so an answer to an old one passes for an
@@ -200,16 +202,37 @@ inhabitants! {
     SuccessorKeepsTheEpoch = "successor-keeps-the-epoch",
     /// E1: the successor a leader named is never told.
     SuccessorNeverTold = "successor-never-told",
+    /// E1: whoever wants to can say what the leader shows.
+    ProclaimByAnybody = "proclaim-by-anybody",
+    /// E1: observers of an election are not told what its leader shows from now on.
+    ProclamationNeverTold = "proclamation-never-told",
+    /// E1, K5: observers are not told that a leader went, or a place in a queue.
+    VacancyNeverTold = "vacancy-never-told",
     /// B1: a barrier for more than two opens when one is missing.
     BarrierOpensOneEarly = "barrier-opens-one-early",
+    /// B1: a double barrier is told to be left by all while one is still inside.
+    DoubleBarrierLeftEarly = "double-barrier-left-early",
+    /// B1: the last one inside a double barrier dies, and those who left are told that it left, although a death was to
+    /// break the meeting.
+    BarrierBreakToldAsLeft = "barrier-break-told-as-left",
+    /// B1: a barrier that is to shrink goes on waiting for the dead.
+    DeadPartyStillExpected = "dead-party-still-expected",
+    /// B1: a latch opens when one is left to be counted down.
+    LatchOpensOneEarly = "latch-opens-one-early",
     /// P1: a phase ends when one of the phasers of the tree is done.
     PhaseEndsWithOneChild = "phase-ends-with-one-child",
+    /// P1: a party that died is waited for, for ever.
+    PhaserDeathHoldsUp = "phaser-death-holds-up",
+    /// P1: a party that goes before it arrived takes another's count along, and the phase ends without that one.
+    DeadPartyCountedTwice = "dead-party-counted-twice",
     /// H25: a native request that is asked again is carried out again.
     NativeRetryDoneTwice = "native-retry-done-twice",
     /// R3: a block of numbers begins with the last one of the block before.
     BlocksOverlap = "blocks-overlap",
     /// K4: a fence lets old tokens through.
     FenceAdmitsOldTokens = "fence-admits-old-tokens",
+    /// K4: a counter is compared and set under any token.
+    CompareAndSetUnfenced = "compare-and-set-unfenced",
     /// K6: a transaction that shows a token is carried out however old it is.
     OldTokenInATransaction = "old-token-in-a-transaction",
     /// K4: a transaction shows a token and is let through, and the fence does not remember it.
@@ -234,6 +257,8 @@ inhabitants! {
     EndsMissTheJump = "ends-miss-the-jump",
     /// U1: an object that is retired may go at once, whoever keeps it.
     RetiredWhileKept = "retired-while-kept",
+    /// U1: an object that may go is protected again, while its owner deletes it.
+    RetiredProtectedAgain = "retired-protected-again",
     /// U1: a version may go while the last one published before it is read.
     ReadersOverlooked = "readers-overlooked",
 

@@ -8,10 +8,12 @@ use std::time::{Duration, Instant};
 use tidelock_coordinator::ProposeError;
 use tidelock_journal::Disk;
 use tidelock_model::{LogIndex, NodeId, Origin, Term};
-use tidelock_replica::{Applier, Committed, Input, LeaseReply, Observer, Report, Task, expiry_proposal};
+use tidelock_replica::watch_hub::WatchControl;
+use tidelock_replica::{Applier, Call, Committed, Input, LeaseReply, Observer, Report, Task, expiry_proposal};
 use tidelock_state::State;
 
 use crate::clock::{Moment, Turn};
+use crate::held_watches::HeldWatches;
 use crate::inbox::Worker;
 use crate::shared::{ApplyTask, Shared};
 use crate::snapshots::{Received, SnapshotJob, Snapshots};
@@ -42,6 +44,8 @@ pub struct ApplyWorker<D: Disk + Clone> {
     sweep: Sweep,
     /// When the allocator was last reminded of what was freed.
     nudged: Duration,
+    /// Those that wait until this node has regained what it had before it started.
+    held_watches: HeldWatches,
 }
 
 /// How far sweeping what was compacted has come.
@@ -68,10 +72,7 @@ impl<D: Disk + Clone + 'static> Worker<ApplyTask> for ApplyWorker<D> {
         for task in tasks.drain(..) {
             match task {
                 ApplyTask::Do(task) => self.perform(task),
-                ApplyTask::Watch(control) => {
-                    self.applier.hub.control(&self.shared.state.read(), control);
-                    self.applier.hub.wake();
-                }
+                ApplyTask::Watch(control) => self.watch(control),
                 ApplyTask::TakeSnapshot => self.snapshots.wish(),
                 ApplyTask::DropReceived => drop(self.shared.received.lock().pop_front()),
             }
@@ -79,6 +80,7 @@ impl<D: Disk + Clone + 'static> Worker<ApplyTask> for ApplyWorker<D> {
         self.shared.watchers.store(self.applier.hub.watchers(), Ordering::Relaxed);
         if now.steady.saturating_sub(self.ticked) >= self.heartbeat {
             self.end_leases();
+            self.ask_for_held_watches();
             self.nudge_allocator(now.steady);
             self.ticked = now.steady;
         }
@@ -113,6 +115,7 @@ impl<D: Disk + Clone + 'static> ApplyWorker<D> {
             expiries: 0,
             sweep: Sweep::GoOn,
             nudged: Duration::ZERO,
+            held_watches: HeldWatches::default(),
         }
     }
 
@@ -162,7 +165,10 @@ impl<D: Disk + Clone + 'static> ApplyWorker<D> {
     fn perform(&mut self, task: Task) {
         match task {
             Task::Apply(entries) => self.apply(entries),
-            Task::ReadsReady(tokens) => tokens.into_iter().for_each(|token| self.shared.reads.answer(token, Ok(()))),
+            Task::ReadsReady(tokens) => {
+                self.regain();
+                tokens.into_iter().for_each(|token| self.shared.reads.answer(token, Ok(())));
+            }
             Task::LeaseCalls { from, calls } => {
                 let mut report = Report::default();
                 self.applier.lease_calls(from, calls, &mut report);
@@ -175,6 +181,36 @@ impl<D: Disk + Clone + 'static> ApplyWorker<D> {
             }
             Task::Leading(term) => self.applier.leading(&self.shared.state.read(), term),
             Task::Install { index, term } => self.install(index, term),
+        }
+    }
+
+    fn watch(&mut self, control: WatchControl) {
+        let waits = !self.shared.regained.load(Ordering::Relaxed) && !tidelock_model::planted!(WatchOpenedAfterStart);
+        let control = if waits { self.held_watches.pass(control) } else { Some(control) };
+        if let Some(control) = control {
+            self.applier.hub.control(&self.shared.state.read(), control);
+            self.applier.hub.wake();
+        }
+    }
+
+    /// A round asked the cluster, and what it told to wait for is carried out: so is all that this node had before it
+    /// started.
+    fn regain(&mut self) {
+        if self.shared.regained.swap(true, Ordering::Relaxed) {
+            return;
+        }
+        for control in self.held_watches.release() {
+            self.watch(control);
+        }
+    }
+
+    /// Asks the cluster for those who wait, in case that nobody else does. Nobody takes the answer: it lets them go.
+    fn ask_for_held_watches(&self) {
+        if self.held_watches.is_empty() || self.shared.reads.waiting() > 0 {
+            return;
+        }
+        if let Ok((token, _)) = self.shared.reads.add(self.shared.limits.reads_waiting) {
+            self.shared.consensus.push(Input::Call(Call::Read(token)));
         }
     }
 

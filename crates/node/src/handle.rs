@@ -37,9 +37,10 @@ const LEASE_CALLS_WAITING_MAX: usize = 100_000;
 /// Batches of renewals that may wait at this node. A face has one under way at a time; the rest are those whose
 /// callers went away while nobody led.
 const RENEWALS_WAITING_MAX: usize = 256;
-/// Compactions, alarms and changes of users that may wait at this node beside what clients write: without them a node that
-/// has too much to do would also hold more and more.
+/// Compactions, alarms and changes of users that may wait at this node beside what clients write, and their bytes: without
+/// them a node that has too much to do would also hold more and more.
 const UPKEEP_WAITING_MAX: usize = 256;
+const UPKEEP_BYTES_WAITING_MAX: usize = 1 << 20;
 /// Changes of members that may wait at this node.
 const MEMBER_CALLS_WAITING_MAX: usize = 64;
 /// Keys read under one hold of the lock.
@@ -69,6 +70,7 @@ impl<L: Links> NodeHandle<L> {
     ) -> Result<Outcome, ProposeError> {
         let shared = &self.shared;
         self.authorise(&caller, |needs| command.needs(needs))?;
+        check_readable(&command)?;
         if command.grows() && self.is_full() {
             return Err(ProposeError::NoSpace { node: shared.identity.node });
         }
@@ -77,6 +79,7 @@ impl<L: Links> NodeHandle<L> {
         let (number, answer) = shared.proposals.add(proposals).map_err(overloaded)?;
         let origin = Origin { node: shared.identity.node, boot: shared.boot, number };
         let bytes = Proposal { origin, request, caller, command }.to_bytes();
+        debug_assert!(bytes.len() > COMMAND_BYTES_MAX || Proposal::from_bytes(bytes.clone().into()).is_ok());
         let before = shared.proposal_bytes.fetch_add(bytes.len() as u64, Ordering::Relaxed);
         let mut waiting = Waiting { shared, number, bytes: bytes.len() as u64, done: false };
         if bytes.len() > COMMAND_BYTES_MAX {
@@ -101,7 +104,10 @@ impl<L: Links> NodeHandle<L> {
     fn room_for(&self, command: &Command) -> (usize, usize) {
         let limits = &self.shared.limits;
         match command.is_upkeep() {
-            true => (limits.proposals_waiting + UPKEEP_WAITING_MAX, usize::MAX),
+            true => (
+                limits.proposals_waiting + UPKEEP_WAITING_MAX,
+                limits.proposal_bytes_waiting + UPKEEP_BYTES_WAITING_MAX,
+            ),
             false => (limits.proposals_waiting, limits.proposal_bytes_waiting),
         }
     }
@@ -143,7 +149,6 @@ impl<L: Links> NodeHandle<L> {
         };
         if asks_first {
             self.catch_up().await?;
-            self.shared.regained.store(true, Ordering::Relaxed);
         }
         if let Query::Range(range) = &query {
             return self.read_range(&caller, range).await;
@@ -245,6 +250,20 @@ impl<L: Links> NodeHandle<L> {
             MemberRefusal::Busy | MemberRefusal::HandingOver => MemberError::Busy,
             MemberRefusal::TimedOut => MemberError::OutcomeUnknown { waited: self.shared.request_timeout },
         }
+    }
+}
+
+/// Refuses what others could not read: an entry like that is skipped, with all that was packed into it. Faces bound what
+/// clients write; names of users, roles and members are looked at here, where they are few.
+fn check_readable(command: &Command) -> Result<(), ProposeError> {
+    if !command.is_upkeep() {
+        return Ok(());
+    }
+    let encoded = command.to_bytes();
+    let bytes = encoded.len();
+    match Command::from_bytes(encoded.into()) {
+        Ok(_) => Ok(()),
+        Err(_) => Err(ProposeError::TooLarge { bytes, max: COMMAND_BYTES_MAX }),
     }
 }
 

@@ -13,6 +13,7 @@ mod config;
 mod consensus_worker;
 mod founding;
 mod handle;
+mod held_watches;
 mod identity;
 mod inbound;
 mod inbox;

@@ -92,7 +92,7 @@ pub(crate) struct Shared {
     pub(crate) next_subscriber: AtomicU64,
     /// Snapshots received from the leader that the consensus engine was not asked about yet.
     pub(crate) received: Mutex<VecDeque<Received>>,
-    /// Whether all that was agreed on before this node started is carried out here: a read once waited for it.
+    /// Whether all that was agreed on before this node started is carried out here: a round of reads was waited for.
     pub(crate) regained: AtomicBool,
     /// Counts states that were replaced as a whole, so that a snapshot under way notices.
     pub(crate) installs: AtomicU64,

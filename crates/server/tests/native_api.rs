@@ -174,6 +174,27 @@ async fn a_session_that_is_renewed_lives_on() {
     stream.done(session, release("kept", token)).await;
 }
 
+/// A client believes in its lock for as long as it is told that its session lives. Whoever shortened that, the next renewal
+/// must tell.
+#[tokio::test]
+async fn a_renewal_tells_a_time_to_live_that_was_changed_elsewhere() {
+    let (_cluster, ports) = Cluster::start_native(1);
+    let mut stream = Stream::connect(ports[0]).await;
+    let session = stream.open(TTL_MS).await;
+    let token = stream.lock(session, "kept").await;
+    let renew = |ttl_ms| Op::Renew(v1::Renew { kind: v1::Kind::Lock.into(), name: "kept".into(), token, ttl_ms });
+    for (number, ttl_ms) in [(100, 30_000), (101, 90_000)] {
+        let request = v1::Request { session, number, acknowledged: 0, op: Some(renew(ttl_ms)) };
+        calls(ports[0]).await.ask(request).await.unwrap();
+        stream.send(FromClient::KeepAlive(v1::KeepAlive { sent: number, session })).await;
+        let kept = stream.find("a renewal", |message| match message {
+            ToClient::KeptAlive(kept) => Some((kept.sent, kept.ttl_ms)),
+            _ => None,
+        });
+        assert_eq!(kept.await, (number, ttl_ms));
+    }
+}
+
 /// Who observes a name is told all that happens to it, and after a break what happened meanwhile.
 #[tokio::test]
 async fn an_observer_is_told_everything_once_and_in_order() {

@@ -113,6 +113,9 @@ fn a_lock_is_taken_waited_for_and_handed_over_with_json() {
     );
     let found = done(port, "/v1/lock/describe", &json!({ "name": "a/b", "limit": 10 }));
     assert_eq!(found["count"], "1");
+    // Who did not hear that, and asks again, must not believe that it waits.
+    let (status, lost) = post(port, "/v1/lock/acquire?wait_ms=30", &body);
+    assert_eq!((status, lost["code"].as_str()), (409, Some("LOST_PLACE")), "{lost}");
 }
 
 /// Most of what a session has that is told at once.

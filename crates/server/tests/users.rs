@@ -43,6 +43,26 @@ async fn a_cluster_with_users_lets_in_who_has_the_password_also_after_a_restart(
     }
 }
 
+/// What cannot be read would take everybody's requests of its entry with it: it is refused at the door.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_name_that_is_too_long_is_refused_and_hurts_nobody_else() {
+    let cluster = Cluster::start(1);
+    let url = cluster.nodes[0].client_url();
+    let mut auth = authority(&url).await;
+    let long = "n".repeat(1025);
+    let user = |name: &str| pb::AuthUserAddRequest { name: name.into(), password: "p".into(), ..Default::default() };
+    let refusals = [
+        auth.user_add(user(&long)).await.map(drop),
+        auth.role_add(pb::AuthRoleAddRequest { name: long.clone() }).await.map(drop),
+        auth.user_grant_role(pb::AuthUserGrantRoleRequest { user: long.clone(), role: long.clone() }).await.map(drop),
+    ];
+    for refused in refusals {
+        let refused = refused.unwrap_err();
+        assert_eq!((refused.code(), refused.message()), (Code::InvalidArgument, "etcdserver: request is too large"));
+    }
+    auth.user_add(user(&long[..1024])).await.unwrap();
+}
+
 async fn get_with(node: &Process, token: &str) -> Result<pb::RangeResponse, Status> {
     let mut request = Request::new(pb::RangeRequest { key: "/a/1".into(), ..Default::default() });
     request.metadata_mut().insert("token", token.parse().unwrap());

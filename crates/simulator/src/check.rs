@@ -31,6 +31,7 @@ mod lists;
 mod locks;
 mod members;
 mod native_answers;
+mod native_barriers;
 mod native_beliefs;
 mod native_ends;
 pub(crate) mod native_fenced;
@@ -151,11 +152,12 @@ pub const CHECKERS: &[Checker] = &[
     Checker { invariants: "K4 K6", name: "native_fenced", check: native_fenced::check },
     Checker { invariants: "K3 K6 R3", name: "native_writes", check: native_writes::check },
     Checker { invariants: "K2 K4 B1 P1 U1 R3", name: "native_forgotten", check: native_forgotten::check },
-    Checker { invariants: "K5 E1 B1 P1", name: "native_notices", check: native_notices::check },
+    Checker { invariants: "K4 K5 E1 B1 P1 U1 R3", name: "native_notices", check: native_notices::check },
+    Checker { invariants: "B1", name: "native_barriers", check: native_barriers::check },
     Checker { invariants: "B1 P1 U1", name: "native_meetings", check: native_meetings::check },
     Checker { invariants: "S3", name: "native_ends", check: native_ends::check },
     Checker { invariants: "S1 S2 S3 K3 L1 L2", name: "native_sessions", check: native_sessions::check },
-    Checker { invariants: "H25 K3 K4 B1 R3", name: "native_answers", check: native_answers::check },
+    Checker { invariants: "H25 K3 K4 B1 U1 R3", name: "native_answers", check: native_answers::check },
     Checker { invariants: "liveness", name: "healed", check: healed::check },
 ];
 

@@ -187,6 +187,8 @@ paths! {
     NATIVE_SEVERAL_LET_IN = "path: native release let several in", 30;
     /// A barrier opened.
     NATIVE_BARRIER_OPENED = "path: native barrier opened", 300;
+    /// All left a double barrier.
+    NATIVE_BARRIER_LEFT = "path: native double barrier left by all", 100;
     /// A barrier broke.
     NATIVE_BARRIER_BROKE = "path: native barrier broke", 50;
     /// A latch opened.

@@ -42,7 +42,8 @@ fn s1_sessions_end_once_with_all_they_hold_when_servers_and_clients_pause() {
     );
 }
 
-/// B1, P1: nobody passes a barrier, a latch or a phase before all are there, when the network parts.
+/// B1, P1: nobody passes a barrier, a latch or a phase before all are there, nor believes a double barrier to be empty
+/// while somebody is inside, when the network parts.
 #[test]
 fn b1_p1_nobody_goes_on_before_all_are_there_when_the_network_parts() {
     let reached = runs("native", "--only partition,flap,loss,duplicate");
@@ -51,6 +52,7 @@ fn b1_p1_nobody_goes_on_before_all_are_there_when_the_network_parts() {
         &[
             coverage::PARTITION,
             coverage::NATIVE_BARRIER_OPENED,
+            coverage::NATIVE_BARRIER_LEFT,
             coverage::NATIVE_LATCH_OPENED,
             coverage::NATIVE_PHASE_AWAITED,
         ],

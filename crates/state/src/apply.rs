@@ -139,7 +139,9 @@ impl State {
         if let Some(request) = native {
             self.remember_native_answer(request, &outcome);
         }
-        if let Some(request) = request {
+        // What an alarm refused was not looked at, and may be asked again when it is over.
+        let is_answer = !matches!(outcome.result, Err(Refusal::NoSpace | Refusal::Corrupt));
+        if let Some(request) = request.filter(|_| is_answer) {
             self.requests.remember(request, outcome.clone());
         }
         Applied { origin, outcome, duplicate: false }

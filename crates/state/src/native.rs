@@ -151,10 +151,11 @@ impl State {
     }
 
     /// Removes what is left of something that nobody uses, which is: of which no session has a part. Who waits for it
-    /// without one, for a latch say, is not known here, and is told by the notice that it is gone. A fence and the epoch of a hazard must be remembered for
-    /// as long as somebody may come back from a long pause: for ever.
+    /// without one, for a latch say, is not known here, and is told by the notice that it is gone. A fence must be
+    /// remembered for as long as somebody may come back from a long pause: for ever. Who comes back to a hazard finds
+    /// another epoch, or none.
     fn forget(&mut self, at: &mut Revising<'_>, kind: Kind, name: &Name) -> Result<NativeAnswer, NativeError> {
-        if !matches!(kind, Kind::Semaphore | Kind::Latch | Kind::Phaser | Kind::Counter | Kind::Rcu) {
+        if !matches!(kind, Kind::Semaphore | Kind::Latch | Kind::Phaser | Kind::Counter | Kind::Rcu | Kind::Hazard) {
             return Err(NativeError::WrongKind);
         }
         let head = keys::head(kind, name);

@@ -35,7 +35,6 @@ const OPS: &[Op] = &[
     ("/lock/give-up", "giveUp", &[("kind", "LOCK")]),
     ("/lock/downgrade", "downgrade", &[]),
     ("/lock/renew", "renew", &[("kind", "LOCK")]),
-    ("/lock/forget", "forget", &[("kind", "LOCK")]),
     ("/semaphore/acquire", "acquire", &[("mode", "PERMITS")]),
     ("/semaphore/release", "release", &[("kind", "SEMAPHORE")]),
     ("/semaphore/give-up", "giveUp", &[("kind", "SEMAPHORE")]),
@@ -73,6 +72,7 @@ const OPS: &[Op] = &[
     ("/hazard/protect", "protect", &[]),
     ("/hazard/retire", "retire", &[]),
     ("/hazard/give-up", "giveUp", &[("kind", "HAZARD")]),
+    ("/hazard/forget", "forget", &[("kind", "HAZARD")]),
 ];
 
 /// Paths of whole calls below `/v1`.

@@ -6,7 +6,7 @@ use bytes::{BufMut, Bytes, BytesMut};
 use prost::Message;
 use tidelock_client_port::{PREFIX_BYTES, Shape, framed};
 use tidelock_model::native_records::Place;
-use tidelock_model::{Data, Event, Kind, LeaseId, NativeNotice, Revision};
+use tidelock_model::{Data, Event, Kind, LeaseId, NativeNotice, Revision, Term};
 use tidelock_native_api::v1;
 use tidelock_native_api::v1::lost::Reason;
 use tidelock_native_api::v1::to_client::Message as ToClientMessage;
@@ -18,13 +18,15 @@ use crate::translate;
 
 /// Knows the formats.
 pub(crate) struct Encoder {
+    /// This one.
+    node: u64,
     /// What an observer is told, for JSON.
     notices: LazyLock<Shape>,
 }
 
 impl Encoder {
-    pub(crate) fn new() -> Encoder {
-        Encoder { notices: LazyLock::new(|| shape_of("Observe")) }
+    pub(crate) fn new(node: u64) -> Encoder {
+        Encoder { node, notices: LazyLock::new(|| shape_of("Observe")) }
     }
 
     /// That a session is not served any more.
@@ -42,10 +44,17 @@ impl Encoder {
         Item { revision: 0, granted: None, lost: Some(session.0), payload }
     }
 
-    /// That a name is not observed, or no longer.
-    pub(crate) fn not_observing(&self, kind: Kind, name: &str, problem: &Problem) -> Item {
+    /// That a name is not observed, or no longer, as of a revision and a term.
+    pub(crate) fn not_observing(
+        &self,
+        kind: Kind,
+        name: &str,
+        problem: &Problem,
+        (revision, term): (u64, Term),
+    ) -> Item {
         let (kind, error) = (translate::wire_kind(kind).into(), Some(problem.to_wire()));
-        let observing = v1::Observing { header: None, kind, name: name.to_owned(), error };
+        let header = Some(v1::Header { revision, index: 0, term: term.0, node: self.node });
+        let observing = v1::Observing { header, kind, name: name.to_owned(), error };
         let payload = framed(&to_client(ToClientMessage::Observing(observing)));
         Item { revision: 0, granted: None, lost: None, payload }
     }

@@ -83,6 +83,8 @@ mod tests {
         let double = Arc::new(Double::default());
         let face = NativeFace::new(double.clone(), FaceConfig::default());
         let router = &face.services().router;
+        // Everybody looks again when events begin to be followed.
+        drop(router.table_once_open().await);
         let waiters: Vec<Waiter<'_>> = (1..=1000).map(|place| router.wait_at(Kind::Lock, "n", place)).collect();
         let others = [router.wait_at(Kind::Semaphore, "n", 500), router.wait_at(Kind::Lock, "m", 500)];
         double.happen(grant("n", 7, 500, 2000));
@@ -92,6 +94,19 @@ mod tests {
         assert_eq!(waiters.iter().chain(&others).filter(|waiter| is_woken(waiter)).count(), 0);
         drop((waiters, others));
         assert!(router.lock().waiting.is_empty(), "who waits no more is forgotten");
+    }
+
+    /// Who looked before events are followed is not told what happened in between. Were it not woken to look again, it
+    /// would wait until its time is over and give back a lock that it holds.
+    #[tokio::test]
+    async fn who_waits_looks_again_when_events_are_followed() {
+        let face = NativeFace::new(Arc::new(Double::default()), FaceConfig::default());
+        let router = &face.services().router;
+        let waiter = router.wait_at(Kind::Lock, "n", 1);
+        assert_eq!(router.routed(), 0, "not followed yet");
+        let woken = tokio::time::timeout(Duration::from_secs(20), waiter.happened()).await;
+        assert!(woken.expect("woken in time"), "the node goes on");
+        assert!(router.routed() > 0);
     }
 
     /// A node that stops must not keep anybody waiting for an answer that will not come.

@@ -93,12 +93,12 @@ pub enum NativeAnswer {
     Protected {
         /// Names the protection.
         place: u64,
-        /// The object's epoch. What was read of it is good only if the epoch is the same afterwards.
+        /// The object's epoch, which no other has. What was read of it is good only if the epoch is the same afterwards.
         epoch: u64,
     },
     /// A retired object.
     Retired {
-        /// Its epoch from now on.
+        /// Its epoch since it was retired first.
         epoch: u64,
         /// Whether it may go at once; otherwise that is told later.
         clear: bool,
@@ -259,8 +259,8 @@ pub enum NativeError {
         /// When the key was changed; zero: there is none.
         modified: u64,
     },
-    /// The object is on its way out.
-    #[error("the object is being retired, as epoch {epoch}")]
+    /// The object is on its way out, or may be gone.
+    #[error("the object was retired, as epoch {epoch}")]
     Retiring {
         /// Its epoch.
         epoch: u64,

@@ -1,11 +1,12 @@
 //! What a change of a native record means to those who wait.
 //!
 //! Apply tells every change of a key once, in order; this is the one place outside `state::native` that reads them.
-//! One cause, one notice: a release is told to whom it lets in, the end of a phase once. Nothing needs the version
-//! before, so watchers need not ask for it; with it, [`NativeNotice::Gone`] tells more.
+//! One cause, one notice: a release is told to whom it lets in, the end of a phase once. That a member went is told of
+//! queues alone: of a meeting, its head says what it means to the others, and a thousand that go with it are no news.
+//! Nothing needs the version before, so watchers need not ask for it; with it, [`NativeNotice::Gone`] tells more.
 
 use crate::native::keys::{Slot, parse};
-use crate::native::records::{Gate, Place, Stored};
+use crate::native::records::{Gate, HazardStage, Place, Stored};
 use crate::native::{Kind, Name};
 use crate::{Event, EventKind, LeaseId, Record};
 
@@ -38,8 +39,8 @@ pub enum NativeNotice {
         /// Of the grant.
         token: u64,
     },
-    /// A member is gone: it left, or its session ended. Or the whole thing is, because it was asked to be forgotten: who
-    /// waits for it without being a member must know.
+    /// A place in a queue is gone: it was left, or its session ended. Or the whole thing is, of any kind, because it was
+    /// asked to be forgotten: who waits for it without being a member must know.
     Gone {
         /// What kind of thing.
         kind: Kind,
@@ -125,14 +126,15 @@ impl NativeNotice {
                 Some(NativeNotice::Gone { kind, name, place: 0, session: LeaseId::NONE, token: 0 })
             }
             Slot::Head => of_head(name, &event.record),
+            Slot::Member { .. } if !kind.is_queue() => None,
+            Slot::Member { .. } if deleted && crate::planted!(VacancyNeverTold) => None,
             Slot::Member { number, .. } if deleted => {
                 let before = event.previous.as_ref();
-                let token = before.and_then(Place::of).filter(|_| kind.is_queue()).map_or(0, |(place, _)| place.token);
+                let token = before.and_then(Place::of).map_or(0, |(place, _)| place.token);
                 let session = before.map_or(LeaseId::NONE, |before| before.meta().lease);
                 Some(NativeNotice::Gone { kind, name, place: number, session, token })
             }
-            Slot::Member { number, .. } if kind.is_queue() => of_place(kind, name, number, &event.record),
-            Slot::Member { .. } => None,
+            Slot::Member { number, .. } => of_place(kind, name, number, &event.record),
         }
     }
 
@@ -155,6 +157,7 @@ fn of_place(kind: Kind, name: Name, number: u64, record: &Record) -> Option<Nati
         true if token == record.meta().modified.0 => {
             Some(NativeNotice::Granted { kind, name, place: number, moved_from, session, token })
         }
+        true if kind == Kind::Election && crate::planted!(ProclamationNeverTold) => None,
         true => Some(NativeNotice::Changed { kind, name, session, token }),
         false => None,
     }
@@ -173,7 +176,8 @@ fn of_head(name: Name, record: &Record) -> Option<NativeNotice> {
         Stored::Counter { value } => NativeNotice::Counter { name, value },
         Stored::Fence { highest } => NativeNotice::Fence { name, highest },
         Stored::Rcu { version, oldest } => NativeNotice::Rcu { name, version, oldest },
-        Stored::Hazard { epoch, retiring } => NativeNotice::Hazard { name, epoch, clear: !retiring },
+        Stored::Hazard { epoch, stage: HazardStage::Retiring } => NativeNotice::Hazard { name, epoch, clear: false },
+        Stored::Hazard { epoch, stage: HazardStage::Retired } => NativeNotice::Hazard { name, epoch, clear: true },
         _ => return None,
     })
 }

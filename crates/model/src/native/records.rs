@@ -145,11 +145,22 @@ pub enum Stored {
     RcuData(Data),
     /// The head of a hazard.
     Hazard {
-        /// The revision of its last retirement; zero: none.
+        /// The revision it was first protected at, or of its retirement.
         epoch: u64,
-        /// Whether somebody still keeps it from going.
-        retiring: bool,
+        /// How far it is on its way out.
+        stage: HazardStage,
     },
+}
+
+/// How far an object is on its way out. It does not come back; its name is new once it was forgotten.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HazardStage {
+    /// Who asks may protect it.
+    Alive,
+    /// Nobody may any more, and somebody still keeps it.
+    Retiring,
+    /// It may go.
+    Retired,
 }
 
 /// The head of a semaphore.

@@ -4,7 +4,7 @@
 use crate::LeaseId;
 use crate::codec::{DecodeError, Reader, Wire, put_bytes, put_varint};
 use crate::limits::{AUTH_NAME_BYTES_MAX, NATIVE_DATA_BYTES_MAX, NATIVE_NAME_BYTES_MAX};
-use crate::native::records::{Barrier, Gate, Phaser, PhaserTally, Semaphore, Stored};
+use crate::native::records::{Barrier, Gate, HazardStage, Phaser, PhaserTally, Semaphore, Stored};
 use crate::native::{
     Data, Fencing, Kind, Mode, Name, NativeAnswer, NativeCommand, NativeError, NativeOp, NativeRequest, OnDeath, Wait,
 };
@@ -265,7 +265,13 @@ wire_enum! { Stored, "native record":
     9 => Fence { highest },
     10 => Rcu { version, oldest },
     11 => RcuData(data),
-    12 => Hazard { epoch, retiring },
+    12 => Hazard { epoch, stage },
+}
+// The first two were a flag.
+wire_enum! { HazardStage, "stage of a hazard":
+    0 => Alive,
+    1 => Retiring,
+    2 => Retired,
 }
 wire_struct! { Semaphore: permits, used, granted_to }
 wire_struct! { Barrier: parties, expected, double, on_death, gate }

@@ -197,4 +197,11 @@ fn old_bytes_stay_readable() {
     let counter = Stored::Counter { value: -1 };
     assert_eq!(counter.to_bytes(), [8, 1]);
     assert_eq!(Stored::read(&[8, 1]), Some(counter));
+    // Whether an object was being retired was a flag once.
+    for (byte, stage) in [(0, HazardStage::Alive), (1, HazardStage::Retiring), (2, HazardStage::Retired)] {
+        let hazard = Stored::Hazard { epoch: 300, stage };
+        assert_eq!(hazard.to_bytes(), [12, 0xac, 2, byte]);
+        assert_eq!(Stored::read(&[12, 0xac, 2, byte]), Some(hazard));
+    }
+    assert_eq!(Stored::read(&[12, 0xac, 2, 3]), None);
 }

@@ -1,17 +1,18 @@
-//! H25, K3, K4, R3: what clients of native primitives are told is what happened, once.
+//! H25, K3, K4, B1, U1, R3: what clients of native primitives are told is what happened, once.
 //!
 //! - a request that is asked again under its number gets the first answer, to the last bit, and is never forgotten
 //!   before it was acknowledged (H25);
 //! - it has one effect: a session has as many places as it asked for, and every addition counts once (H25); blocks of
 //!   numbers do not overlap (R3);
-//! - an answer shows what the ledger says of that revision, and its effect came after it was asked for (R3);
+//! - an answer shows what the ledger says of that revision, and its effect came after it was asked for (R3; of who is
+//!   at a barrier: B1; of whether an object may go: U1);
 //! - a token is good for its holder, while it holds, and for nobody else (K3);
 //! - a fence lets no token through below the highest it let through (K4).
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use tidelock_model::native_keys::Slot;
-use tidelock_model::native_records::{Gate, Stored};
+use tidelock_model::native_records::{Gate, HazardStage, Stored};
 use tidelock_model::{Fencing, Kind, LeaseId, LogIndex, Name, NativeAnswer, NativeCommand, NativeError, NativeOp};
 
 use super::native_forgotten::user;
@@ -318,18 +319,14 @@ fn judge(asked: &Asked<'_>, decided: &Decided, things: &Things, passed: &Passed,
                 found => flaw("R3", format!("the ledger has {found:?} there, and {before} ahead")),
             }
         }
-        (NativeOp::Enter { .. }, NativeAnswer::Entered { generation, missing, .. }) if *missing > 0 => {
-            let head = thing.and_then(|thing| thing.head.as_ref());
-            match head.map(|head| (head.created, stored(head))) {
-                Some((created, Some(Stored::Barrier(barrier)))) => {
-                    let there = thing.map_or(0, |thing| thing.members.len() as u32);
-                    let fits =
-                        created == *generation && barrier.gate == Gate::Shut && there + missing == barrier.expected;
-                    if fits { Ok(()) } else { flaw("B1", format!("there were {there}, since {created}: {barrier:?}")) }
-                }
-                other => flaw("B1", format!("the ledger has {other:?}")),
+        (NativeOp::Enter { .. }, NativeAnswer::Entered { missing: 1.., .. }) => judge_barrier(answer, thing),
+        (NativeOp::Leave { place, .. } | NativeOp::GiveUp { place, .. }, NativeAnswer::Leaving { .. }) => {
+            match passed.gone.get(&(kind, name.clone(), *place)) {
+                Some(_) => judge_barrier(answer, thing),
+                None => flaw("B1", "it is still there"),
             }
         }
+        (NativeOp::Protect { .. } | NativeOp::Retire { .. }, _) => judge_hazard(answer, thing),
         (NativeOp::CountDown { .. }, NativeAnswer::Latch { left }) => {
             let now = match thing.and_then(Thing::stored_tally) {
                 Some(Stored::LatchCount { left, .. }) => *left,
@@ -359,6 +356,56 @@ fn judge(asked: &Asked<'_>, decided: &Decided, things: &Things, passed: &Passed,
         },
         _ => Ok(()),
     }
+}
+
+fn gate(head: Option<&Stored>) -> Option<Gate> {
+    match head {
+        Some(Stored::Barrier(barrier)) => Some(barrier.gate),
+        _ => None,
+    }
+}
+
+/// How many are missing, or inside. Nothing is left of a meeting that the last one left.
+fn judge_barrier(answer: &NativeAnswer, thing: Option<&Thing>) -> Result<(), Flaw> {
+    let there = thing.map_or(0, |thing| thing.members.len() as u32);
+    let head = thing.and_then(|thing| thing.head.as_ref());
+    let meeting = head.and_then(|head| match stored(head) {
+        Some(Stored::Barrier(barrier)) => Some((head.created, *barrier)),
+        _ => None,
+    });
+    let fits = match (*answer, meeting) {
+        (NativeAnswer::Entered { generation, missing, .. }, Some((created, barrier))) => {
+            created == generation && barrier.gate == Gate::Shut && there + missing == barrier.expected
+        }
+        (NativeAnswer::Leaving { generation, inside: inside @ 1.. }, Some((created, barrier))) => {
+            created == generation && barrier.gate == Gate::Open && there == inside
+        }
+        (NativeAnswer::Leaving { inside: 0, .. }, None) => there == 0,
+        _ => false,
+    };
+    if fits { Ok(()) } else { flaw("B1", format!("there were {there} at {meeting:?}")) }
+}
+
+fn hazard(thing: Option<&Thing>) -> Option<(u64, HazardStage)> {
+    match thing.and_then(Thing::stored_head) {
+        Some(Stored::Hazard { epoch, stage }) => Some((*epoch, *stage)),
+        _ => None,
+    }
+}
+
+/// Who reads goes by the epoch it was told, and who deletes by whether nobody keeps it.
+fn judge_hazard(answer: &NativeAnswer, thing: Option<&Thing>) -> Result<(), Flaw> {
+    let now = hazard(thing);
+    let fits = match *answer {
+        NativeAnswer::Protected { place, epoch } => {
+            let is_kept = thing.is_some_and(|thing| thing.members.contains_key(&(place, 0)));
+            is_kept && now == Some((epoch, HazardStage::Alive))
+        }
+        NativeAnswer::Retired { epoch, clear: true } => now == Some((epoch, HazardStage::Retired)),
+        NativeAnswer::Retired { epoch, clear: false } => now == Some((epoch, HazardStage::Retiring)),
+        _ => false,
+    };
+    if fits { Ok(()) } else { flaw("U1", format!("the ledger has {now:?}")) }
 }
 
 /// A token is good for who holds it then, and for nobody else.
@@ -409,6 +456,16 @@ fn judge_error(error: &NativeError, op: &NativeOp, things: &Things) -> Result<()
         }
         NativeError::InUse if matches!(op, NativeOp::Forget { .. }) && user(things, kind, name).is_none() => {
             flaw("R3", "nobody used it")
+        }
+        NativeError::BarrierShut | NativeError::BarrierOpen => {
+            let expected = if *error == NativeError::BarrierOpen { Gate::Open } else { Gate::Shut };
+            let now = gate(thing.and_then(Thing::stored_head));
+            if now == Some(expected) { Ok(()) } else { flaw("B1", format!("it was {now:?}")) }
+        }
+        NativeError::Retiring { epoch } => {
+            let now = hazard(thing);
+            let fits = now.is_some_and(|(at, stage)| at == *epoch && stage != HazardStage::Alive);
+            if fits { Ok(()) } else { flaw("U1", format!("the ledger has {now:?}")) }
         }
         NativeError::Busy { .. } | NativeError::QueueFull { .. } => {
             let taken = thing.is_some_and(|thing| !thing.members.is_empty());

@@ -1,8 +1,8 @@
 //! K2, K4, B1, P1, U1: what is forgotten is what nobody uses, because somebody asked for it.
 //!
-//! The head of a semaphore, a latch, a phaser, a counter or versions goes by a request of its own alone, and only when
-//! it has no members, nor a phaser below it that has. That of a fence or a hazard never goes: who comes back from a
-//! long pause would find no trace of what it must not do any more. Barriers go by themselves (`native_meetings.rs`).
+//! The head of a semaphore, a latch, a phaser, a counter, versions or a hazard goes by a request of its own alone, and
+//! only when it has no members, nor a phaser below it that has. That of a fence never goes: who comes back from a long
+//! pause would find no trace of what it must not do any more. Barriers go by themselves (`native_barriers.rs`).
 
 use std::collections::BTreeSet;
 
@@ -25,7 +25,7 @@ pub(crate) fn check(prepared: &Prepared<'_>, findings: &mut Findings) {
                 continue;
             }
             let id = id(kind);
-            if matches!(kind, Kind::Fence | Kind::Hazard) {
+            if kind == Kind::Fence {
                 findings.add(id, format_args!("{kind:?} {name} was forgotten at {revision}, which it must never be"));
             } else if !asked.contains(&(kind, name.clone())) {
                 findings.add(id, format_args!("{kind:?} {name} was forgotten at {revision}, and nobody asked for it"));
@@ -37,7 +37,7 @@ pub(crate) fn check(prepared: &Prepared<'_>, findings: &mut Findings) {
     }
 }
 
-fn id(kind: Kind) -> &'static str {
+pub(super) fn id(kind: Kind) -> &'static str {
     match kind {
         Kind::Fence => "K4",
         Kind::Latch => "B1",

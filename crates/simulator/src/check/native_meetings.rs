@@ -1,16 +1,17 @@
-//! B1, P1, U1: barriers, latches, phasers, versions and hazards, as the ledger tells them, revision by revision.
+//! B1, P1, U1: latches, phasers, versions and hazards, as the ledger tells them, revision by revision.
 //!
-//! - a barrier opens when as many are there as were expected, and not before; who went is not expected any more; who
-//!   comes when a meeting is over begins the next one (B1);
 //! - a latch is counted down to its end and not beyond, and opens then (B1);
-//! - a phase ends when all parties of all phasers of the tree arrived in it, at once, and the next one is one greater;
-//!   one of a broken tree never ends (P1);
-//! - no version may go that somebody reads, and no object that somebody keeps; epochs and versions ascend (U1).
+//! - a phase ends when all parties of all phasers of the tree arrived in it or the last of them went, at once, and the
+//!   next one is one greater; one of a broken tree never ends (P1);
+//! - no version may go that somebody reads, and no object that somebody keeps; versions ascend (U1);
+//! - an object that was retired stays so, has one epoch that no other of its name had, and is protected no more (U1).
+//!
+//! Barriers have a file of their own (`native_barriers.rs`).
 
 use std::collections::BTreeMap;
 
 use tidelock_model::native_keys::Slot;
-use tidelock_model::native_records::{Barrier, Gate, Stored};
+use tidelock_model::native_records::{Gate, HazardStage, Phaser, Stored};
 use tidelock_model::{Kind, LogIndex, Name};
 
 use super::native_replay::{Thing, Things, stored, unsigned};
@@ -33,8 +34,6 @@ pub(crate) fn check(prepared: &Prepared<'_>, findings: &mut Findings) {
 #[derive(Default)]
 struct Walk {
     things: Things,
-    /// How many went from a barrier's meeting before it opened.
-    gone: BTreeMap<Name, u32>,
     /// Whether the entry changed anything about phasers.
     phasers: bool,
 }
@@ -42,11 +41,12 @@ struct Walk {
 impl Walk {
     fn take(&mut self, revision: u64, at: &NativeRevision, findings: &mut Findings) {
         let mut phases = Vec::new();
+        let has_phasers = at.changes.iter().any(|change| change.kind == Kind::Phaser);
+        let trees = if has_phasers { self.trees() } else { BTreeMap::new() };
+        self.phasers |= has_phasers;
         for (position, change) in at.changes.iter().enumerate() {
             let before = self.things.apply(change);
-            self.phasers |= change.kind == Kind::Phaser;
             match (change.kind, change.slot) {
-                (Kind::Barrier, _) => self.take_barrier(revision, (at, position), before.as_ref(), findings),
                 (Kind::Latch, Slot::Tally) => check_count(revision, change, before.as_ref(), findings),
                 (Kind::Latch, Slot::Head) => self.check_latch(revision, (at, position), findings),
                 (Kind::Phaser, Slot::Head) => {
@@ -54,65 +54,18 @@ impl Walk {
                         phases.push((change, before.clone()));
                     }
                 }
-                (Kind::Rcu | Kind::Hazard, Slot::Head) => {
-                    check_ascends(revision, change, before.as_ref(), findings);
-                }
+                (Kind::Rcu, Slot::Head) => check_ascends(revision, change, before.as_ref(), findings),
+                (Kind::Hazard, Slot::Head) => check_stage(revision, change, before.as_ref(), findings),
+                (Kind::Hazard, _) if change.became.is_some() => self.check_protected(revision, change, findings),
                 _ => {}
             }
         }
         for (change, before) in phases {
             self.check_phase(revision, change, &before, findings);
         }
+        self.check_emptied(revision, &trees, findings);
         for change in at.changes.iter().filter(|change| matches!(change.kind, Kind::Rcu | Kind::Hazard)) {
             self.check_free(revision, change, findings);
-        }
-    }
-
-    fn take_barrier(
-        &mut self,
-        revision: u64,
-        (at, position): (&NativeRevision, usize),
-        before: Option<&NativeRecord>,
-        findings: &mut Findings,
-    ) {
-        let change = &at.changes[position];
-        let name = &change.name;
-        let of_this = |change: &&NativeChange| change.kind == Kind::Barrier && change.name == *name;
-        match (change.slot, &change.became) {
-            (Slot::Member { .. }, None) => {
-                // One that goes while its meeting waits; those of a meeting that is over follow its head.
-                let head = self.things.get(Kind::Barrier, name).and_then(Thing::stored_head);
-                if matches!(head, Some(Stored::Barrier(barrier)) if barrier.gate == Gate::Shut) {
-                    *self.gone.entry(name.clone()).or_default() += 1;
-                }
-            }
-            (Slot::Head, None) => drop(self.gone.remove(name)),
-            (Slot::Head, Some(record)) => {
-                let Some(Stored::Barrier(barrier)) = stored(record) else { return };
-                let was_shut = !matches!(before.and_then(stored), Some(Stored::Barrier(was)) if was.gate == Gate::Open);
-                if barrier.gate != Gate::Open || !was_shut {
-                    return;
-                }
-                let (earlier, later) = at.changes.split_at(position);
-                let is_member = |change: &&NativeChange| matches!(change.slot, Slot::Member { .. });
-                let went = earlier.iter().filter(of_this).filter(is_member).any(|change| change.became.is_none());
-                let members = self.things.get(Kind::Barrier, name).map_or(0, |thing| thing.members.len());
-                // Whoever opened it by arriving is there without a record, or gets one right after.
-                let came = later.iter().filter(of_this).filter(is_member).any(|change| change.became.is_some());
-                let arrived = if went && !came { 0 } else { 1 };
-                self.check_opened(revision, name, barrier, members as u32 + arrived, findings);
-            }
-            _ => {}
-        }
-    }
-
-    fn check_opened(&self, revision: u64, name: &Name, barrier: &Barrier, there: u32, findings: &mut Findings) {
-        let gone = self.gone.get(name).copied().unwrap_or(0);
-        if there < barrier.expected || barrier.expected + gone < barrier.parties {
-            findings.add(
-                "B1",
-                format_args!("barrier {name} opened at {revision} with {there} there and {gone} gone: {barrier:?}"),
-            );
         }
     }
 
@@ -165,6 +118,34 @@ impl Walk {
         }
     }
 
+    /// The trees there are: their roots, and how many members of all their phasers there are.
+    fn trees(&self) -> BTreeMap<Name, (Phaser, usize)> {
+        let mut trees = BTreeMap::new();
+        for (name, thing) in self.things.of_kind(Kind::Phaser) {
+            let root = self.root(name).and_then(|root| {
+                let head = self.things.get(Kind::Phaser, &root).and_then(Thing::stored_head).cloned();
+                Some((root, head?))
+            });
+            if let Some((root, Stored::Phaser(head))) = root {
+                trees.entry(root).or_insert((head, 0)).1 += thing.members.len();
+            }
+        }
+        trees
+    }
+
+    /// The last party of a tree ends its phase by going: who only looks on would wait for ever.
+    fn check_emptied(&self, revision: u64, before: &BTreeMap<Name, (Phaser, usize)>, findings: &mut Findings) {
+        if before.is_empty() {
+            return;
+        }
+        for (root, (now, members)) in self.trees() {
+            let Some((was, before)) = before.get(&root) else { continue };
+            if *before > 0 && members == 0 && now.phase == was.phase && !now.broken {
+                findings.add("P1", format_args!("the last party of {root} went at {revision}, and its phase goes on"));
+            }
+        }
+    }
+
     /// The root of the tree a phaser is part of.
     fn root(&self, name: &Name) -> Option<Name> {
         let mut name = name.clone();
@@ -201,12 +182,20 @@ impl Walk {
         }
     }
 
+    /// Who keeps an object that was retired would keep what its owner deletes.
+    fn check_protected(&self, revision: u64, change: &NativeChange, findings: &mut Findings) {
+        let head = self.things.get(Kind::Hazard, &change.name).and_then(Thing::stored_head);
+        if !matches!(head, Some(Stored::Hazard { stage: HazardStage::Alive, .. })) {
+            findings.add("U1", format_args!("{} was protected at {revision}: {head:?}", change.name));
+        }
+    }
+
     /// What may go is not looked at any more.
     fn check_free(&self, revision: u64, change: &NativeChange, findings: &mut Findings) {
         let name = &change.name;
         let Some(thing) = self.things.get(change.kind, name) else { return };
         let told = change.became.as_ref().and_then(stored);
-        if matches!(told, Some(Stored::Hazard { retiring: false, .. })) && !thing.members.is_empty() {
+        if matches!(told, Some(Stored::Hazard { stage: HazardStage::Retired, .. })) && !thing.members.is_empty() {
             findings.add("U1", format_args!("{name} may go at {revision}, and {:?} keep it", thing.members));
         }
         let first = thing.members.keys().map(|(number, version)| (*version, *number)).min();
@@ -224,7 +213,7 @@ impl Walk {
             {
                 findings.add("U1", format_args!("{name}: nobody reads {oldest} at {revision}, and it may not go"));
             }
-            (Some(Stored::Hazard { retiring: true, .. }), None) => {
+            (Some(Stored::Hazard { stage: HazardStage::Retiring, .. }), None) => {
                 findings.add("U1", format_args!("{name}: nobody keeps it at {revision}, and it may not go"));
             }
             _ => {}
@@ -246,16 +235,116 @@ fn check_count(revision: u64, change: &NativeChange, before: Option<&NativeRecor
 
 fn check_ascends(revision: u64, change: &NativeChange, before: Option<&NativeRecord>, findings: &mut Findings) {
     let (was, now) = (before.and_then(stored), change.became.as_ref().and_then(stored));
-    let falls = match (was, now) {
-        (Some(Stored::Rcu { version: was, oldest }), Some(Stored::Rcu { version, oldest: now })) => {
-            version < was || now < oldest
-        }
-        (Some(Stored::Hazard { epoch: was, .. }), Some(Stored::Hazard { epoch, retiring })) => {
-            epoch < was || (epoch == was && *retiring)
-        }
+    if let (Some(Stored::Rcu { version: was_at, oldest: before }), Some(Stored::Rcu { version, oldest })) = (was, now)
+        && (version < was_at || oldest < before)
+    {
+        findings.add("U1", format_args!("{}: {revision} made {now:?} of {was:?}", change.name));
+    }
+}
+
+/// Epochs are revisions, so nobody who comes back from a long pause finds the one it had: not even if the name was
+/// forgotten meanwhile.
+fn check_stage(revision: u64, change: &NativeChange, before: Option<&NativeRecord>, findings: &mut Findings) {
+    let hazard = |record: &NativeRecord| match stored(record) {
+        Some(Stored::Hazard { epoch, stage }) => Some((*epoch, *stage)),
+        _ => None,
+    };
+    let (was, now) = (before.and_then(hazard), change.became.as_ref().and_then(hazard));
+    let follows = match (was, now) {
+        (None | Some((_, HazardStage::Alive)), Some((epoch, HazardStage::Retiring | HazardStage::Retired)))
+        | (None, Some((epoch, HazardStage::Alive))) => epoch == revision,
+        (Some((before, HazardStage::Retiring)), Some((epoch, HazardStage::Retired))) => epoch == before,
+        (_, None) => true,
         _ => false,
     };
-    if falls {
+    if !follows {
         findings.add("U1", format_args!("{}: {revision} made {now:?} of {was:?}", change.name));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tidelock_model::native_records::{HazardStage, Stored};
+    use tidelock_model::{Kind, LeaseId, NativeAnswer, NativeError, NativeOp, OnDeath};
+
+    use crate::check::native_tests::{Maker, assert_found, name, violations};
+    use crate::history::{History, NativeChange, NativeTold, NativeValue};
+
+    fn forget(maker: &mut Maker, session: LeaseId) {
+        maker.ask(session, NativeOp::Forget { kind: Kind::Hazard, name: name("h") }).unwrap();
+    }
+
+    /// An object is kept, retired, let go and forgotten; then there is another one of its name.
+    fn retired() -> History {
+        let mut maker = Maker::new();
+        let session = maker.open(1);
+        let protect = || NativeOp::Protect { name: name("h") };
+        let Ok(NativeAnswer::Protected { place, .. }) = maker.ask(session, protect()) else { panic!() };
+        maker.ask(session, NativeOp::Retire { name: name("h") }).unwrap();
+        maker.ask(session, NativeOp::GiveUp { kind: Kind::Hazard, name: name("h"), place }).unwrap();
+        assert!(matches!(maker.ask(session, protect()), Err(NativeError::Retiring { .. })));
+        forget(&mut maker, session);
+        maker.ask(session, protect()).unwrap();
+        maker.done()
+    }
+
+    fn hazard(change: &mut NativeChange) -> Option<(&mut u64, &mut HazardStage)> {
+        match change.became.as_mut().map(|record| &mut record.value) {
+            Some(NativeValue::Stored(Stored::Hazard { epoch, stage })) => Some((epoch, stage)),
+            _ => None,
+        }
+    }
+
+    /// Who comes back from a long pause must not take another object for the one that it read, nor one that goes for
+    /// one that stays.
+    #[test]
+    fn u1_an_object_that_comes_back_is_caught() {
+        assert_eq!(violations(&retired()), [] as [&str; 0]);
+        let mut history = retired();
+        let mut heads = history.ledger.native.values_mut().flat_map(|at| &mut at.changes).filter_map(hazard);
+        let first = *heads.next().unwrap().0;
+        *heads.last().unwrap().0 = first;
+        assert_found(&history, "U1 native_meetings");
+        let mut history = retired();
+        history.ledger.native.retain(|_, at| {
+            at.changes.iter().all(|change| change.became.is_some() || change.slot != super::Slot::Head)
+        });
+        assert_found(&history, "U1 native_meetings");
+    }
+
+    /// Readers would keep what its owner deletes, and owners delete what is read.
+    #[test]
+    fn u1_wrong_news_of_an_object_is_caught() {
+        let mut damaged = 0;
+        for call in 0..retired().native.len() {
+            let mut history = retired();
+            match &mut history.native[call].told {
+                NativeTold::Decided { result: Ok(NativeAnswer::Protected { epoch, .. }), .. }
+                | NativeTold::Decided { result: Err(NativeError::Retiring { epoch }), .. } => *epoch += 1,
+                NativeTold::Decided { result: Ok(NativeAnswer::Retired { clear, .. }), .. } => *clear = !*clear,
+                _ => continue,
+            }
+            assert_found(&history, "U1 native_answers");
+            damaged += 1;
+        }
+        assert_eq!(damaged, 4, "two are protected, one is retired, one refused");
+    }
+
+    /// Who looks on, or comes to look, would wait for a phase that nobody is left to end.
+    #[test]
+    fn p1_a_phase_that_outlives_the_last_party_is_caught() {
+        let emptied = || {
+            let mut maker = Maker::new();
+            let session = maker.open(1);
+            let op = NativeOp::Register { name: name("p"), parties: 1, parent: None, on_death: OnDeath::Shrink };
+            let Ok(NativeAnswer::Registered { party, .. }) = maker.ask(session, op) else { panic!() };
+            maker.ask(session, NativeOp::GiveUp { kind: Kind::Phaser, name: name("p"), place: party }).unwrap();
+            maker.done()
+        };
+        assert_eq!(violations(&emptied()), [] as [&str; 0]);
+        let mut history = emptied();
+        let last = history.ledger.native.values_mut().next_back().unwrap();
+        last.changes.retain(|change| change.slot != super::Slot::Head);
+        assert_found(&history, "P1 native_meetings");
     }
 }

@@ -10,7 +10,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use tidelock_model::native_keys::Slot;
-use tidelock_model::native_records::{Gate, Stored};
+use tidelock_model::native_records::{Barrier, Gate, Stored};
 use tidelock_model::{Kind, LeaseId, Name, NativeAnswer, NativeCommand, NativeError, NativeOp, NativeRequest};
 
 use super::leases::SECOND;
@@ -87,13 +87,13 @@ fn check_let_go(session: i64, held: &BTreeMap<i64, BTreeSet<Held>>, revision: i6
 }
 
 /// What sessions asked to give back, but for what was refused.
-struct Leaving {
+pub(super) struct Leaving {
     by_token: BTreeSet<(i64, Kind, Name, u64)>,
     by_number: BTreeSet<(i64, Kind, Name, u64)>,
 }
 
 impl Leaving {
-    fn new(history: &History) -> Leaving {
+    pub(super) fn new(history: &History) -> Leaving {
         let mut leaving = Leaving { by_token: BTreeSet::new(), by_number: BTreeSet::new() };
         let refused: BTreeSet<(LeaseId, u64)> = requests(history)
             // That the session is over says nothing of an earlier attempt under the same number.
@@ -126,18 +126,26 @@ impl Leaving {
         leaving
     }
 
+    /// Whether the session asked to give back what is gone.
+    pub(super) fn asked(&self, gone: &NativeRecord, change: &NativeChange) -> bool {
+        let (kind, name) = (change.kind, &change.name);
+        let Slot::Member { number, .. } = change.slot else { return false };
+        let token = place(gone).map_or(0, |place| place.token);
+        self.by_number.contains(&(gone.session, kind, name.clone(), number))
+            || (token != 0 && self.by_token.contains(&(gone.session, kind, name.clone(), token)))
+    }
+
     fn explains(&self, gone: &NativeRecord, change: &NativeChange, at: &NativeRevision) -> bool {
         let (kind, name) = (change.kind, &change.name);
         let Slot::Member { number, .. } = change.slot else { return true };
-        let token = place(gone).map_or(0, |place| place.token);
-        let asked = self.by_number.contains(&(gone.session, kind, name.clone(), number))
-            || (token != 0 && self.by_token.contains(&(gone.session, kind, name.clone(), token)));
         let same = |other: &&NativeChange| (other.kind, &other.name) == (kind, name);
         let became = at.changes.iter().filter(same).filter_map(|other| other.became.as_ref());
-        // A meeting that is over takes its members along; a successor leaves the place it waited at.
-        asked
+        // A meeting that is over takes its members along; a successor leaves the place it waited at. When all have left
+        // a double barrier nobody is there any more who could be taken along.
+        self.asked(gone, change)
             || became.clone().filter_map(stored).any(|head| match head {
-                Stored::Barrier(barrier) => barrier.gate != Gate::Shut,
+                Stored::Barrier(Barrier { gate: Gate::Open, double, .. }) => !double,
+                Stored::Barrier(barrier) => barrier.gate == Gate::Broken,
                 Stored::Latch { gate, .. } => *gate != Gate::Shut,
                 _ => false,
             })

@@ -1,7 +1,7 @@
 //! The checkers of native primitives on histories made by the real state machine, legal and damaged ones.
 
 use tidelock_model::native_keys::Slot;
-use tidelock_model::native_records::{Gate, Stored};
+use tidelock_model::native_records::{Gate, HazardStage, Stored};
 use tidelock_model::{
     Answer, Batch, Caller, Command, Compare, Data, Fencing, GuardedWrite, Key, KeyChange, KeyCondition, Kind, LeaseId,
     LogTime, Mode, Name, NativeAnswer, NativeCommand, NativeError, NativeNotice, NativeOp, NativeRequest, NodeId,
@@ -471,7 +471,7 @@ fn b1_a_barrier_that_opens_early_is_caught() {
     for at in history.ledger.native.values_mut() {
         at.changes.retain(|change| change.kind != Kind::Barrier || change.slot != who);
     }
-    assert_found(&history, "B1 native_meetings");
+    assert_found(&history, "B1 native_barriers");
 }
 
 #[test]
@@ -525,10 +525,11 @@ fn p1_a_phase_that_ends_without_a_child_is_caught() {
 #[test]
 fn u1_what_goes_too_early_is_caught() {
     let mut history = meetings().done();
-    let retired = |change: &NativeChange| is_head(change, Kind::Hazard, |_| true);
+    let retiring = |head: &Stored| matches!(head, Stored::Hazard { stage: HazardStage::Retiring, .. });
+    let retired = |change: &NativeChange| is_head(change, Kind::Hazard, retiring);
     set_stored(change(&mut history, retired), |head| {
-        let Stored::Hazard { retiring, .. } = head else { panic!() };
-        *retiring = false;
+        let Stored::Hazard { stage, .. } = head else { panic!() };
+        *stage = HazardStage::Retired;
     });
     assert_found(&history, "U1 native_meetings");
     let mut history = meetings().done();

@@ -3,7 +3,8 @@
 //! - the ledger has every revision from the first on, without a hole, and does not contradict itself;
 //! - nobody is told a revision that never was;
 //! - no client is told a lower revision than before, in answers that must be fresh;
-//! - reads from one node never go back, fresh or not, whether or not it was started again meanwhile (H14);
+//! - reads from one node never go back, fresh or not, whether or not it was started again meanwhile, and no watch begins
+//!   before what it had shown (H14);
 //! - within one life a node's log index and revision never go back. Across lives they may: what was
 //!   carried out but not yet known to be agreed on is carried out again, and shown only then.
 
@@ -14,12 +15,12 @@ use tidelock_model::NodeId;
 use super::carry_out::{is_serializable, may_write, operations};
 use super::replay::EMPTY_STORE;
 use super::{Findings, Prepared};
-use crate::history::{Observation, Stamp, Told};
+use crate::history::{Notice, Observation, Stamp, Told};
 
 pub(crate) fn check(prepared: &Prepared<'_>, findings: &mut Findings) {
     check_ledger(prepared, findings);
     check_clients(prepared, findings);
-    check_reads_of_each_node(prepared, findings);
+    check_what_each_node_shows(prepared, findings);
     check_nodes(prepared, findings);
 }
 
@@ -65,17 +66,34 @@ fn check_clients(prepared: &Prepared<'_>, findings: &mut Findings) {
 
 /// What happens at one node, in order.
 enum AtNode {
-    Asked(usize),
+    /// It was asked something that it answered with this revision.
+    Asked {
+        told: i64,
+        what: What,
+    },
     Told(i64),
 }
 
-fn check_reads_of_each_node(prepared: &Prepared<'_>, findings: &mut Findings) {
+enum What {
+    Operation(usize),
+    WatchFromNowOn(u32),
+}
+
+fn check_what_each_node_shows(prepared: &Prepared<'_>, findings: &mut Findings) {
     let mut steps: Vec<(Stamp, NodeId, AtNode)> = Vec::new();
     for (index, operation) in prepared.history.operations.iter().enumerate() {
         let reads = !may_write(&operation.request) && operations(&operation.request).next().is_some();
         if let (true, Told::Answer(answer), Some(returned)) = (reads, &operation.result, operation.returned) {
-            steps.push((operation.called, operation.node, AtNode::Asked(index)));
+            let asked = AtNode::Asked { told: answer.revision, what: What::Operation(index) };
+            steps.push((operation.called, operation.node, asked));
             steps.push((returned, operation.node, AtNode::Told(answer.revision)));
+        }
+    }
+    for watch in prepared.history.watches.iter().filter(|watch| watch.start == 0) {
+        if let Some((told_at, Notice::Created { revision })) = watch.notices.first() {
+            let asked = AtNode::Asked { told: *revision, what: What::WatchFromNowOn(watch.client) };
+            steps.push((watch.called, watch.node, asked));
+            steps.push((*told_at, watch.node, AtNode::Told(*revision)));
         }
     }
     steps.sort_by_key(|(stamp, ..)| stamp.order);
@@ -84,14 +102,14 @@ fn check_reads_of_each_node(prepared: &Prepared<'_>, findings: &mut Findings) {
         let highest = highest.entry(node).or_default();
         match step {
             AtNode::Told(revision) => *highest = revision.max(*highest),
-            AtNode::Asked(index) => {
-                if let Told::Answer(answer) = &prepared.history.operations[index].result
-                    && answer.revision < *highest
-                {
-                    let name = prepared.name(index);
-                    findings.add("R1", format_args!("this node had shown revision {highest} before: {name}"));
-                }
+            AtNode::Asked { told, what } if told < *highest => {
+                let name = match what {
+                    What::Operation(index) => prepared.name(index).to_string(),
+                    What::WatchFromNowOn(client) => format!("a watch of client {client} at node {node} from {told} on"),
+                };
+                findings.add("R1", format_args!("this node had shown revision {highest} before: {name}"));
             }
+            AtNode::Asked { .. } => {}
         }
     }
 }
@@ -118,8 +136,8 @@ fn check_nodes(prepared: &Prepared<'_>, findings: &mut Findings) {
 
 #[cfg(test)]
 mod tests {
-    use crate::check::testing::{Maker, answer_mut, run};
-    use crate::history::{History, Observation};
+    use crate::check::testing::{Maker, answer_mut, damaged, run};
+    use crate::history::{History, Notice, Observation};
     use tidelock_model::{LogIndex, NodeId, Revision};
 
     fn violations(history: &History) -> Vec<&'static str> {
@@ -190,6 +208,20 @@ mod tests {
     }
 
     /// H3: a crash while compacting must not take the revision back.
+    /// H14: a watch from now on that begins in the past tells what its client has seen.
+    #[test]
+    fn h14_a_watch_that_begins_before_what_its_node_had_shown_is_caught() {
+        let mut maker = legal();
+        let watch = maker.watch(1, "a", None, 0);
+        let history = maker.done();
+        assert_eq!(violations(&history), [] as [&str; 0]);
+        let damage = |history: &mut History| {
+            let Some((_, Notice::Created { revision })) = history.watches[watch].notices.first_mut() else { panic!() };
+            *revision -= 1;
+        };
+        assert!(violations(&damaged(history, damage)).contains(&"R1"));
+    }
+
     #[test]
     fn a_node_that_goes_back_within_a_life_is_caught() {
         let stamp = |order| crate::history::Stamp { order, at: order };

@@ -96,7 +96,7 @@ impl State {
         }
         self.delete_key(at, &key);
         let inside = self.member_count(Kind::Barrier, name) as u32;
-        if inside == 0 {
+        if inside == 0 || (inside == 1 && tidelock_model::planted!(DoubleBarrierLeftEarly)) {
             self.end_barrier(at, name, barrier, Gate::Left);
         }
         Ok(NativeAnswer::Leaving { generation, inside })
@@ -107,11 +107,16 @@ impl State {
         let Some((barrier, _)) = self.barrier(name) else { return };
         let left = self.member_count(Kind::Barrier, name) as u32;
         let expected = barrier.expected.saturating_sub(gone);
+        let expected = if tidelock_model::planted!(DeadPartyStillExpected) { barrier.expected } else { expected };
         match (barrier.on_death, barrier.gate) {
             // Nobody is there who could be told.
             _ if left == 0 && barrier.gate == Gate::Shut => drop(self.delete_key(at, &keys::head(Kind::Barrier, name))),
-            (_, Gate::Open) if left == 0 => self.end_barrier(at, name, barrier, Gate::Left),
+            (_, Gate::Open) if left == 0 && tidelock_model::planted!(BarrierBreakToldAsLeft) => {
+                self.end_barrier(at, name, barrier, Gate::Left);
+            }
+            // Also with the last one inside: who has left and waits must not take a death for a leaving.
             (OnDeath::Break, _) => self.end_barrier(at, name, barrier, Gate::Broken),
+            (OnDeath::Shrink, Gate::Open) if left == 0 => self.end_barrier(at, name, barrier, Gate::Left),
             (OnDeath::Shrink, Gate::Shut) if left >= expected && !barrier.double => {
                 self.end_barrier(at, name, Barrier { expected, ..barrier }, Gate::Open);
             }

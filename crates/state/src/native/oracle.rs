@@ -1,9 +1,13 @@
 //! The primitives again, as simply as they can be said: vectors, looked through from the front every time.
 
+mod phasers;
+
 use std::collections::{BTreeMap, BTreeSet};
 
-use tidelock_model::native_records::Gate;
+use tidelock_model::native_records::{Gate, HazardStage};
 use tidelock_model::{Kind, LeaseId, Mode, Name, NativeNotice, NativeOp, OnDeath, Wait};
+
+use self::phasers::Phaser;
 
 /// A place in a queue.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -33,23 +37,6 @@ pub(super) struct Latch {
     pub(super) pledges: Vec<(u64, LeaseId)>,
 }
 
-#[derive(Clone, Debug)]
-pub(super) struct Party {
-    pub(super) party: u64,
-    pub(super) session: LeaseId,
-    pub(super) parties: u32,
-    pub(super) arrived: u32,
-}
-
-#[derive(Clone, Debug)]
-pub(super) struct Phaser {
-    parent: Option<Name>,
-    on_death: OnDeath,
-    pub(super) phase: u64,
-    pub(super) broken: bool,
-    pub(super) parties: Vec<Party>,
-}
-
 #[derive(Clone, Debug, Default)]
 pub(super) struct Rcu {
     pub(super) version: u64,
@@ -58,10 +45,10 @@ pub(super) struct Rcu {
     pub(super) readers: Vec<(u64, LeaseId, u64)>,
 }
 
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub(super) struct Hazard {
     pub(super) epoch: u64,
-    pub(super) retiring: bool,
+    pub(super) stage: HazardStage,
     pub(super) protectors: Vec<(u64, LeaseId)>,
 }
 
@@ -240,14 +227,14 @@ impl Oracle {
                 true
             }
             NativeOp::Protect { name } => {
-                let hazard = self.hazards.entry(name.clone()).or_default();
+                let hazard = self.hazard(name, next);
                 hazard.protectors.push((next, session));
-                !hazard.retiring
+                hazard.stage == HazardStage::Alive
             }
             NativeOp::Retire { name } => {
-                let hazard = self.hazards.entry(name.clone()).or_default();
-                if !hazard.retiring {
-                    (hazard.epoch, hazard.retiring) = (next, true);
+                let hazard = self.hazard(name, next);
+                if hazard.stage == HazardStage::Alive {
+                    (hazard.epoch, hazard.stage) = (next, HazardStage::Retiring);
                     if hazard.protectors.is_empty() {
                         self.settle_hazard(name);
                     } else {
@@ -255,6 +242,11 @@ impl Oracle {
                     }
                 }
                 true
+            }
+            NativeOp::Forget { kind: Kind::Hazard, name } => {
+                let (kind, session, of) = (Kind::Hazard, LeaseId::NONE, name.clone());
+                self.told.push(NativeNotice::Gone { kind, name: of, place: 0, session, token: 0 });
+                self.hazards.remove(name).is_some_and(|hazard| hazard.protectors.is_empty())
             }
             _ => unreachable!("not in these programs"),
         }
@@ -348,7 +340,8 @@ impl Oracle {
         if gone == 0 {
             return false;
         }
-        if meeting.made.2 == OnDeath::Break && !meeting.members.is_empty() {
+        // Before it opens nobody is there who could be told.
+        if meeting.made.2 == OnDeath::Break && (meeting.open || !meeting.members.is_empty()) {
             let generation = meeting.generation;
             self.barriers.remove(name);
             self.tell_barrier(name, generation, Gate::Broken);
@@ -404,104 +397,6 @@ impl Oracle {
         true
     }
 
-    fn root(&self, name: &Name) -> Name {
-        match &self.phasers[name].parent {
-            Some(parent) => self.root(parent),
-            None => name.clone(),
-        }
-    }
-
-    fn children<'a>(&'a self, name: &'a Name) -> impl Iterator<Item = &'a Name> {
-        self.phasers.iter().filter(move |(_, child)| child.parent.as_ref() == Some(name)).map(|(child, _)| child)
-    }
-
-    /// Whether a phaser has parties, its own or its children's.
-    pub(super) fn is_active(&self, name: &Name) -> bool {
-        !self.phasers[name].parties.is_empty() || self.children(name).any(|child| self.is_active(child))
-    }
-
-    /// Whether it has parties and all have arrived.
-    pub(super) fn is_done(&self, name: &Name) -> bool {
-        let own = self.phasers[name].parties.iter().all(|party| party.arrived == party.parties);
-        let children = self.children(name).all(|child| !self.is_active(child) || self.is_done(child));
-        self.is_active(name) && own && children
-    }
-
-    fn is_too_late(&self, name: &Name) -> bool {
-        match &self.phasers[name].parent {
-            _ if self.is_active(name) => self.is_done(name),
-            Some(parent) => self.is_too_late(parent),
-            None => false,
-        }
-    }
-
-    fn settle_phasers(&mut self) {
-        let roots: Vec<Name> =
-            self.phasers.iter().filter(|(_, phaser)| phaser.parent.is_none()).map(|(name, _)| name.clone()).collect();
-        for root in roots {
-            if self.phasers[&root].broken || !self.is_done(&root) {
-                continue;
-            }
-            let of_tree: Vec<Name> = self.phasers.keys().filter(|name| self.root(name) == root).cloned().collect();
-            for name in of_tree {
-                let parties = self.phasers.get_mut(&name).map(|phaser| phaser.parties.iter_mut());
-                parties.into_iter().flatten().for_each(|party| party.arrived = 0);
-            }
-            if let Some(phaser) = self.phasers.get_mut(&root) {
-                phaser.phase += 1;
-                let phase = phaser.phase;
-                self.told.push(NativeNotice::Phase { name: root, phase, broken: false });
-            }
-        }
-    }
-
-    fn register(
-        &mut self,
-        session: LeaseId,
-        name: &Name,
-        parties: u32,
-        parent: Option<&Name>,
-        on_death: OnDeath,
-        party: u64,
-    ) -> bool {
-        if parent.is_some_and(|parent| !self.phasers.contains_key(parent)) {
-            return false;
-        }
-        let new = Phaser { parent: parent.cloned(), on_death, phase: 0, broken: false, parties: vec![] };
-        let phaser = self.phasers.entry(name.clone()).or_insert(new);
-        let agrees = phaser.parent.as_ref() == parent && phaser.on_death == on_death;
-        if !agrees || self.phasers[&self.root(name)].broken || parties == 0 {
-            return false;
-        }
-        let arrived = if self.is_too_late(name) { parties } else { 0 };
-        if let Some(phaser) = self.phasers.get_mut(name) {
-            phaser.parties.push(Party { party, session, parties, arrived });
-        }
-        true
-    }
-
-    fn arrive(&mut self, session: LeaseId, name: &Name, party: u64, count: u32, deregister: bool) -> bool {
-        if !self.phasers.contains_key(name) || self.phasers[&self.root(name)].broken {
-            return false;
-        }
-        let Some(phaser) = self.phasers.get_mut(name) else { return false };
-        let mut found = phaser.parties.iter_mut();
-        let Some(found) = found.find(|found| (found.party, found.session) == (party, session)) else { return false };
-        let left = found.parties - found.arrived;
-        let count = if count == 0 { left } else { count };
-        if left == 0 || count > left {
-            return false;
-        }
-        if deregister {
-            found.parties -= count;
-        } else {
-            found.arrived += count;
-        }
-        phaser.parties.retain(|party| party.parties > 0);
-        self.settle_phasers();
-        true
-    }
-
     fn settle_rcu(&mut self, name: &Name) {
         let Some(rcu) = self.rcus.get_mut(name) else { return };
         let oldest = rcu.readers.iter().map(|reader| reader.2).min().unwrap_or(rcu.version);
@@ -512,10 +407,16 @@ impl Oracle {
         }
     }
 
+    /// The object there is, or a new one.
+    fn hazard(&mut self, name: &Name, next: u64) -> &mut Hazard {
+        let new = Hazard { epoch: next, stage: HazardStage::Alive, protectors: vec![] };
+        self.hazards.entry(name.clone()).or_insert(new)
+    }
+
     fn settle_hazard(&mut self, name: &Name) {
         let Some(hazard) = self.hazards.get_mut(name) else { return };
-        if hazard.retiring && hazard.protectors.is_empty() {
-            hazard.retiring = false;
+        if hazard.stage == HazardStage::Retiring && hazard.protectors.is_empty() {
+            hazard.stage = HazardStage::Retired;
             let epoch = hazard.epoch;
             self.told.push(NativeNotice::Hazard { name: name.clone(), epoch, clear: true });
         }
@@ -529,14 +430,7 @@ impl Oracle {
             }
             Kind::Barrier => self.lose(name, is_meant),
             Kind::Latch => self.lose_pledges(name, is_meant),
-            Kind::Phaser => {
-                let Some(phaser) = self.phasers.get_mut(name) else { return false };
-                let before = phaser.parties.len();
-                phaser.parties.retain(|party| !is_meant(&(party.party, party.session)));
-                let gone = phaser.parties.len() < before;
-                self.settle_phasers();
-                gone
-            }
+            Kind::Phaser => self.lose_party(name, |party| is_meant(&(party.party, party.session))),
             Kind::Rcu => {
                 let Some(rcu) = self.rcus.get_mut(name) else { return false };
                 let before = rcu.readers.len();
@@ -569,19 +463,7 @@ impl Oracle {
         for name in self.latches.keys().cloned().collect::<Vec<_>>() {
             self.lose_pledges(&name, is_gone);
         }
-        for name in self.phasers.keys().cloned().collect::<Vec<_>>() {
-            let root = self.root(&name);
-            let Some(phaser) = self.phasers.get_mut(&name) else { continue };
-            let before = phaser.parties.len();
-            phaser.parties.retain(|party| !dead.contains(&party.session));
-            let breaks = phaser.parties.len() < before && phaser.on_death == OnDeath::Break;
-            if let Some(root_phaser) = self.phasers.get_mut(&root).filter(|root| breaks && !root.broken) {
-                root_phaser.broken = true;
-                let phase = root_phaser.phase;
-                self.told.push(NativeNotice::Phase { name: root, phase, broken: true });
-            }
-        }
-        self.settle_phasers();
+        self.lose_dead_parties(&dead);
         for name in self.rcus.keys().cloned().collect::<Vec<_>>() {
             if let Some(rcu) = self.rcus.get_mut(&name) {
                 rcu.readers.retain(|reader| !dead.contains(&reader.1));

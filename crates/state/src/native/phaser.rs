@@ -7,7 +7,7 @@
 //!
 //! What was noted in an earlier phase counts for nothing, so that nobody's record changes when a phase ends. Who joins
 //! a phaser whose parties have all arrived takes part from the next phase on. A party that gives up is gone; one that
-//! dies is gone, or breaks the whole tree, as its phaser was made.
+//! dies is gone, or breaks the whole tree, as its phaser was made. The last party of a tree ends its phase by going.
 
 use tidelock_model::limits::{NATIVE_PARTIES_MAX, NATIVE_PHASER_DEPTH_MAX};
 use tidelock_model::native_keys as keys;
@@ -170,7 +170,7 @@ impl State {
         let Some(name) = line.names.get(storey) else { return self.advance_phase(at, line) };
         let before = self.phaser_tally(name).in_phase(line.phase());
         let tally = PhaserTally { arrived: before.arrived + count, ..before };
-        debug_assert!(tally.arrived <= tally.registered, "nobody arrives twice in a phase (P1)");
+        assert!(tally.arrived <= tally.registered, "nobody arrives twice in a phase (P1)");
         self.put_phaser_tally(at, name, tally);
         if tally.is_complete() || (tidelock_model::planted!(PhaseEndsWithOneChild) && storey > 0) {
             self.count_arrivals(at, line, storey + 1, 1);
@@ -179,7 +179,8 @@ impl State {
 
     /// Takes parties out, of which some have arrived in this phase.
     fn count_leaving(&mut self, at: &mut Revising<'_>, line: &Line, storey: usize, parties: u32, arrived: u32) {
-        let Some(name) = line.names.get(storey) else { return };
+        // The root has no parties any more: nobody holds the phase up, and who looks on must not wait for ever.
+        let Some(name) = line.names.get(storey) else { return self.advance_phase(at, line) };
         let before = self.phaser_tally(name).in_phase(line.phase());
         let tally = PhaserTally {
             registered: before.registered.saturating_sub(parties),
@@ -196,7 +197,7 @@ impl State {
 
     fn advance_phase(&mut self, at: &mut Revising<'_>, line: &Line) {
         let Some(root) = self.phaser(line.root()).filter(|root| !root.broken) else { return };
-        debug_assert_eq!(root.phase, line.phase(), "a phase ends once (P1)");
+        assert_eq!(root.phase, line.phase(), "a phase ends once (P1)");
         let root = Phaser { phase: root.phase + 1, ..root };
         self.put_stored(at, keys::head(Kind::Phaser, line.root()), &Stored::Phaser(root));
     }
@@ -205,7 +206,8 @@ impl State {
     pub(super) fn settle_phaser(&mut self, at: &mut Revising<'_>, name: &Name, gone: &[Stored]) {
         let Ok(line) = self.line(name) else { return };
         let (parties, arrived) = sum_of(gone, line.phase());
-        self.count_leaving(at, &line, 0, parties, arrived);
+        let twice = tidelock_model::planted!(DeadPartyCountedTwice) && parties == 1 && arrived == 0;
+        self.count_leaving(at, &line, 0, parties + u32::from(twice), arrived);
     }
 
     /// What becomes of phasers whose parties died together: as if they had all gone at once. So trees that break do so
@@ -223,6 +225,9 @@ impl State {
             if parties == arrived { &mut all_arrived } else { &mut others }.push((name, gone));
         }
         for (name, gone) in all_arrived.into_iter().chain(others) {
+            if tidelock_model::planted!(PhaserDeathHoldsUp) {
+                continue;
+            }
             self.settle_phaser(at, name, gone);
         }
     }

@@ -191,8 +191,8 @@ impl State {
         let next = next.ok_or(NativeError::NoSuccessor)?;
         self.delete_key(at, &next.key);
         let kept = tidelock_model::planted!(SuccessorKeepsTheEpoch);
-        let token = if kept { leader.place.token } else { at.revision().0 };
-        let place = Place { token, moved_from: next.number, ..next.place };
+        let its_token = if kept { token } else { at.revision().0 };
+        let place = Place { token: its_token, moved_from: next.number, ..next.place };
         self.put_owned(at, leader.key, place.write(), successor);
         Ok(NativeAnswer::Left { token })
     }
@@ -224,9 +224,10 @@ impl State {
         token: u64,
         data: Data,
     ) -> Result<NativeAnswer, NativeError> {
-        let held = self.held(session, Kind::Election, name, token)?;
+        let leader = self.places(Kind::Election, name).next().filter(|_| tidelock_model::planted!(ProclaimByAnybody));
+        let held = leader.map_or_else(|| self.held(session, Kind::Election, name, token), Ok)?;
         let place = Place { data, ..held.place };
-        self.put_owned(at, held.key, place.write(), session);
+        self.put_owned(at, held.key, place.write(), held.session);
         Ok(NativeAnswer::Done)
     }
 
@@ -393,7 +394,7 @@ impl State {
     /// Lets one in that may be.
     pub(super) fn grant(&mut self, at: &mut Revising<'_>, kind: Kind, name: &Name, grant: Queued) {
         let token = if tidelock_model::planted!(TokenOfThePlace) { grant.number } else { at.revision().0 };
-        debug_assert!(!grant.place.is_granted(), "a place is granted once (K2)");
+        assert!(!grant.place.is_granted(), "a place is granted once (K2)");
         debug_assert!(
             self.last_before(kind, name, &grant.key).is_none_or(|before| (1..token).contains(&before.place.token)),
             "in order (K1, K5)"

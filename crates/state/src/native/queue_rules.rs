@@ -290,7 +290,8 @@ fn a_leader_names_its_successor() {
     let (waiting, _) = native.place(c, campaign("e", "c"));
     let resign = |successor| NativeOp::Resign { name: name("e"), token: epoch, successor };
     assert_eq!(native.ask(a, resign(LeaseId(99))), Err(NativeError::NoSuccessor));
-    native.ask(a, resign(c)).unwrap();
+    // What is left is the leader's own grant; the next one's is told to the next one.
+    assert_eq!(native.ask(a, resign(c)), Ok(NativeAnswer::Left { token: epoch }));
     let token = native.machine.state.revision().0;
     let granted = NativeNotice::Granted {
         kind: Kind::Election,
@@ -329,6 +330,10 @@ fn k4_a_fence_lets_no_older_token_through() {
     let add = |token| NativeOp::Add { name: name("n"), delta: 5, fencing: Some(fencing(token)) };
     assert_eq!(native.ask(session, add(old)), Err(NativeError::Fenced { token: old, highest: new }));
     assert_eq!(native.ask(session, add(new)), Ok(NativeAnswer::Counter { before: 0, after: 5 }));
+    let set = |token| NativeOp::CompareAndSet { name: name("n"), expected: 5, value: 9, fencing: Some(fencing(token)) };
+    assert_eq!(native.ask(session, set(old)), Err(NativeError::Fenced { token: old, highest: new }));
+    assert_eq!(native.ask(session, set(1 << 40)), Err(NativeError::ForgedToken { token: 1 << 40 }));
+    assert_eq!(native.ask(session, set(new)), Ok(NativeAnswer::Counter { before: 5, after: 9 }));
 }
 
 /// K4: inside a transaction the token decides which branch is taken, and a write that was let through is remembered.

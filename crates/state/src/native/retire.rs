@@ -3,14 +3,15 @@
 //! A version is the revision it was published at. Its readers are ordered by the version they may still read, so the
 //! oldest one is the first; whenever that changes, the head says so, once, and all versions before may go (U1).
 //!
-//! A hazard is an object that some keep from going (H1). Retiring it gives it a new epoch, the revision of the
-//! retirement, lets nobody protect it any more, and is over when the last protection is. A session that ends takes its
-//! protections along although its reader may only be paused: so who read must look whether the epoch is still the
-//! same, and forget what it read if not.
+//! A hazard is an object that some keep from going (H1). Its epoch is the revision it was first protected at. Retiring
+//! it gives it a new one, the revision of the retirement, lets nobody protect it any more, for good, and is over when
+//! the last protection is. A session that ends takes its protections along although its reader may only be paused: so
+//! who read must look whether the epoch is still the same, and throw away what it read if not. A name that was
+//! forgotten stands for another object, with an epoch that nobody has had.
 
 use bytes::Bytes;
 use tidelock_model::native_keys::{self as keys, Slot};
-use tidelock_model::native_records::Stored;
+use tidelock_model::native_records::{HazardStage, Stored};
 use tidelock_model::{Data, Fencing, Kind, LeaseId, Name, NativeAnswer, NativeError};
 
 use crate::State;
@@ -40,7 +41,7 @@ impl State {
         let Some((version, before)) = self.versions(name) else { return 0 };
         let oldest = self.oldest_read(name).unwrap_or(version);
         if oldest != before {
-            debug_assert!(oldest > before, "what may go does not come back (U1)");
+            assert!(oldest > before, "what may go does not come back (U1)");
             self.put_stored(at, keys::head(Kind::Rcu, name), &Stored::Rcu { version, oldest });
         }
         oldest
@@ -102,11 +103,15 @@ impl State {
         Ok(NativeAnswer::Version { reader, version: most, oldest })
     }
 
-    fn hazard(&self, name: &Name) -> (u64, bool) {
+    fn hazard(&self, name: &Name) -> Option<(u64, HazardStage)> {
         match self.stored(&keys::head(Kind::Hazard, name)) {
-            Some(Stored::Hazard { epoch, retiring }) => (epoch, retiring),
-            _ => (0, false),
+            Some(Stored::Hazard { epoch, stage }) => Some((epoch, stage)),
+            _ => None,
         }
+    }
+
+    fn put_hazard(&mut self, at: &mut Revising<'_>, name: &Name, epoch: u64, stage: HazardStage) {
+        self.put_stored(at, keys::head(Kind::Hazard, name), &Stored::Hazard { epoch, stage });
     }
 
     pub(super) fn protect(
@@ -115,32 +120,35 @@ impl State {
         session: LeaseId,
         name: &Name,
     ) -> Result<NativeAnswer, NativeError> {
-        let (epoch, retiring) = self.hazard(name);
-        if retiring {
+        let (place, found) = (at.revision().0, self.hazard(name));
+        let (epoch, stage) = found.unwrap_or((place, HazardStage::Alive));
+        let again = stage == HazardStage::Retired && tidelock_model::planted!(RetiredProtectedAgain);
+        if stage != HazardStage::Alive && !again {
             return Err(NativeError::Retiring { epoch });
         }
         self.check_member(session, Kind::Hazard, name)?;
-        let place = at.revision().0;
+        if found.is_none() {
+            self.put_hazard(at, name, epoch, stage);
+        }
         self.put_owned(at, keys::member(Kind::Hazard, name, place), Bytes::new(), session);
         Ok(NativeAnswer::Protected { place, epoch })
     }
 
     pub(super) fn retire(&mut self, at: &mut Revising<'_>, name: &Name) -> Result<NativeAnswer, NativeError> {
-        let (epoch, retiring) = self.hazard(name);
-        if retiring {
-            return Ok(NativeAnswer::Retired { epoch, clear: false });
+        if let Some((epoch, stage)) = self.hazard(name).filter(|(_, stage)| *stage != HazardStage::Alive) {
+            return Ok(NativeAnswer::Retired { epoch, clear: stage == HazardStage::Retired });
         }
         let epoch = at.revision().0;
         let clear = self.member_count(Kind::Hazard, name) == 0 || tidelock_model::planted!(RetiredWhileKept);
-        self.put_stored(at, keys::head(Kind::Hazard, name), &Stored::Hazard { epoch, retiring: !clear });
+        self.put_hazard(at, name, epoch, if clear { HazardStage::Retired } else { HazardStage::Retiring });
         Ok(NativeAnswer::Retired { epoch, clear })
     }
 
     /// Says that a retired object may go, once nobody keeps it.
     pub(super) fn settle_hazard(&mut self, at: &mut Revising<'_>, name: &Name) {
-        let (epoch, retiring) = self.hazard(name);
-        if retiring && self.member_count(Kind::Hazard, name) == 0 {
-            self.put_stored(at, keys::head(Kind::Hazard, name), &Stored::Hazard { epoch, retiring: false });
+        let Some((epoch, HazardStage::Retiring)) = self.hazard(name) else { return };
+        if self.member_count(Kind::Hazard, name) == 0 {
+            self.put_hazard(at, name, epoch, HazardStage::Retired);
         }
     }
 }

@@ -420,3 +420,23 @@ fn alarms_stop_taking_before_giving_back() {
     // A refusal of that sort is not the request's answer: it is carried out when it comes again.
     assert!(machine.command(request(session, 2, 1, release(Kind::Lock, "m", token))).result.is_ok());
 }
+
+/// A client that asks again for its session once there is space must get one: what an alarm refused was never looked at.
+#[test]
+fn an_open_that_an_alarm_refused_is_carried_out_when_it_comes_again() {
+    for (kind, refusal) in [(AlarmKind::NoSpace, Refusal::NoSpace), (AlarmKind::Corrupt, Refusal::Corrupt)] {
+        let mut machine = Machine::new();
+        let set = |raised| Command::SetAlarm { alarm: Alarm { member: NodeId(9), kind }, raised };
+        let open = |machine: &mut Machine, number| {
+            let command = Command::Native(NativeCommand::Open { ttl_ms: 5_000, owner: String::new() });
+            let request = Some(RequestId { client: 9, number: 0 });
+            machine.entry(vec![Proposal { request, ..proposal(number, command) }]).applied.remove(0).outcome.result
+        };
+        machine.command(set(true)).result.unwrap();
+        assert_eq!(open(&mut machine, 100), Err(refusal));
+        machine.command(set(false)).result.unwrap();
+        let opened = open(&mut machine, 101);
+        assert!(matches!(opened, Ok(Answer::Native(NativeAnswer::Opened { .. }))), "{opened:?}");
+        assert_eq!((open(&mut machine, 102), machine.state.lease_count()), (opened, 1));
+    }
+}

@@ -218,7 +218,7 @@ impl Sessions {
     fn open(&mut self, id: LeaseId, bytes: Box<[u8]>, sum: &mut LiveSum) {
         sum.add_session(id, &bytes);
         let before = self.0.insert(id, (id, bytes));
-        debug_assert!(before.is_none(), "an id is never given out twice (S2)");
+        assert!(before.is_none(), "an id is never given out twice (S2)");
     }
 
     /// Gives a session another memory, in the place of the one it has if that is as long.

@@ -1,7 +1,7 @@
 //! Counters, fences, versions and hazards.
 
 use bytes::Bytes;
-use tidelock_model::native_records::Stored;
+use tidelock_model::native_records::{HazardStage, Stored};
 use tidelock_model::{Data, Fencing, Kind, Name, NativeAnswer, NativeError, NativeNotice, NativeOp, ObjectFound};
 
 use super::session::{Decided, Session};
@@ -136,24 +136,14 @@ pub(super) async fn hazard(session: &mut Session<'_>) {
     let client = session.client();
     let name = name("hazard");
     if client.chance(300) {
-        let told = session.ask(NativeOp::Retire { name: name.clone() }).await;
-        let Some(Ok(NativeAnswer::Retired { epoch, clear: false })) = told else { return };
-        let found = |found: &ObjectFound| match found.head {
-            Some(Stored::Hazard { epoch: now, retiring }) => (now > epoch || !retiring).then_some(()),
-            _ => Some(()),
-        };
-        let heard = |notice: &NativeNotice| match notice {
-            NativeNotice::Hazard { name: of, epoch: now, clear } if *of == name => {
-                (*now > epoch || *clear).then_some(())
-            }
-            _ => None,
-        };
-        let patience = client.between(WHILE.0, WHILE.1);
-        session.wait_for(patience, (Kind::Hazard, &name), found, heard).await;
-        return;
+        return retire(session, name).await;
     }
-    let told = session.ask(NativeOp::Protect { name: name.clone() }).await;
-    let Some(Ok(NativeAnswer::Protected { place, .. })) = told else { return };
+    let place = match session.ask(NativeOp::Protect { name: name.clone() }).await {
+        Some(Ok(NativeAnswer::Protected { place, .. })) => place,
+        // Whoever retired it may be gone, and what was retired does not come back.
+        Some(Err(NativeError::Retiring { .. })) if client.chance(500) => return forget_hazard(session, name).await,
+        _ => return,
+    };
     if client.chance(400) {
         session.ask(NativeOp::Retire { name: name.clone() }).await;
     }
@@ -164,6 +154,39 @@ pub(super) async fn hazard(session: &mut Session<'_>) {
     }
     if !session.is_over() {
         session.ask(NativeOp::GiveUp { kind: Kind::Hazard, name, place }).await;
+    }
+}
+
+/// Retires an object, waits until nobody keeps it, and makes room for the next one of its name.
+async fn retire(session: &mut Session<'_>, name: Name) {
+    let client = session.client();
+    let told = session.ask(NativeOp::Retire { name: name.clone() }).await;
+    let Some(Ok(NativeAnswer::Retired { epoch, clear })) = told else { return };
+    if !clear {
+        let found = |found: &ObjectFound| match found.head {
+            Some(Stored::Hazard { epoch: now, stage }) => (now > epoch || stage == HazardStage::Retired).then_some(()),
+            _ => Some(()),
+        };
+        let heard = |notice: &NativeNotice| match notice {
+            NativeNotice::Hazard { name: of, epoch: now, clear } if *of == name => {
+                (*now > epoch || *clear).then_some(())
+            }
+            NativeNotice::Gone { kind: Kind::Hazard, name: of, .. } if *of == name => Some(()),
+            _ => None,
+        };
+        let patience = client.between(WHILE.0, WHILE.1);
+        if session.wait_for(patience, (Kind::Hazard, &name), found, heard).await.is_none() {
+            return;
+        }
+    }
+    if client.chance(700) {
+        forget_hazard(session, name).await;
+    }
+}
+
+async fn forget_hazard(session: &mut Session<'_>, name: Name) {
+    if !session.is_over() {
+        session.ask(NativeOp::Forget { kind: Kind::Hazard, name }).await;
     }
 }
 

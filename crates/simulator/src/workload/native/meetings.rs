@@ -14,12 +14,13 @@ const PATIENCE: (Micros, Micros) = (500_000, 5_000_000);
 const WORK: (Micros, Micros) = (5_000, 300_000);
 /// Most phases it takes part in before it goes.
 const PHASES_MAX: u64 = 6;
-/// Different barriers.
+/// Different barriers. With two parties none waits on when the other goes: only one of three shrinks, or breaks before
+/// it opens. Of two inside, the second is soon the last, on whom the other counts.
 const BARRIERS: [(&str, u32, bool, OnDeath); 4] = [
-    ("meet-2", 2, false, OnDeath::Shrink),
-    ("double-2", 2, true, OnDeath::Shrink),
-    ("meet-3", 3, false, OnDeath::Break),
-    ("double-3", 3, true, OnDeath::Break),
+    ("meet-3", 3, false, OnDeath::Shrink),
+    ("double-3", 3, true, OnDeath::Shrink),
+    ("strict-3", 3, false, OnDeath::Break),
+    ("strict-double-2", 2, true, OnDeath::Break),
 ];
 /// The tree of phasers: each is part of the one before, but for the first.
 const PHASERS: [&str; 3] = ["root", "branch", "leaf"];
@@ -43,6 +44,10 @@ pub(super) async fn barrier(session: &mut Session<'_>) {
             session.dwell(time).await;
             if session.is_over() {
                 return;
+            }
+            // Who has left already counts on those inside.
+            if client.chance(150) {
+                return session.die();
             }
             let left = session.ask(NativeOp::Leave { name: name.clone(), place }).await;
             if let Some(Ok(NativeAnswer::Leaving { inside, .. })) = left

@@ -105,7 +105,7 @@ async fn resize(session: &mut Session<'_>, name: &Name, permits: u32) {
 pub(super) async fn election(session: &mut Session<'_>, memory: &mut Memory) {
     let client = session.client();
     let name = name("election");
-    if client.chance(50) {
+    if client.chance(100) {
         return trespass(session, memory, Kind::Election, &name).await;
     }
     let data = Data::new(Bytes::from(client.unique())).unwrap_or_default();

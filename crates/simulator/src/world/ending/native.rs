@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use tidelock_model::native_keys::{Slot, is_session};
-use tidelock_model::native_records::{Gate, Stored};
+use tidelock_model::native_records::{Gate, HazardStage, Stored};
 use tidelock_model::{Kind, LeaseId, LogIndex, Name, NativeCommand};
 
 use crate::check::native_fenced::token_of;
@@ -66,6 +66,7 @@ fn count_gates(coverage: &Coverage, at: &NativeRevision, of_parties: &mut BTreeS
                 of_parties.insert(change.name.clone());
             }
             Stored::Barrier(barrier) if barrier.gate == Gate::Open => coverage.hit(coverage::NATIVE_BARRIER_OPENED),
+            Stored::Barrier(barrier) if barrier.gate == Gate::Left => coverage.hit(coverage::NATIVE_BARRIER_LEFT),
             Stored::Barrier(barrier) if barrier.gate == Gate::Broken => coverage.hit(coverage::NATIVE_BARRIER_BROKE),
             Stored::Latch { gate: Gate::Open, .. } => coverage.hit(coverage::NATIVE_LATCH_OPENED),
             Stored::Latch { gate: Gate::Broken, .. } => coverage.hit(coverage::NATIVE_LATCH_BROKE),
@@ -75,7 +76,7 @@ fn count_gates(coverage: &Coverage, at: &NativeRevision, of_parties: &mut BTreeS
                 of_parties.clear();
             }
             Stored::Rcu { .. } if goes => coverage.hit(coverage::NATIVE_VERSIONS_FREED),
-            Stored::Hazard { retiring: false, .. } if goes => coverage.hit(coverage::NATIVE_HAZARD_CLEARED),
+            Stored::Hazard { stage: HazardStage::Retired, .. } if goes => coverage.hit(coverage::NATIVE_HAZARD_CLEARED),
             _ => {}
         }
     }
