@@ -52,7 +52,6 @@ struct Meeting {
 
 /// A party that has entered and may have to wait.
 struct Entered {
-    session: SessionHandle,
     possession: Option<Possession>,
     generation: u64,
     missing: u32,
@@ -66,16 +65,15 @@ impl Meeting {
     }
 
     async fn enter(&self) -> Result<Entered, Error> {
-        let session = self.client.session(self.ttl)?;
         // Before the request, so that nothing is missed.
         let observation = self.client.observe_now(Kind::Barrier, &self.name).await?;
         let (name, parties, double) = (self.name.clone(), self.parties, self.double);
         let enter = v1::Enter { name, parties, double, on_death: self.on_death.to_wire() };
-        let Answered { answer, possession, .. } = session.ask(Op::Enter(enter)).await?;
+        let Answered { answer, possession, .. } = self.client.ask(self.ttl, None, Op::Enter(enter)).await?;
         let Answer::Entered(v1::Entered { generation, missing, .. }) = answer else {
             return Err(Error::protocol("no arrival in answer to one"));
         };
-        Ok(Entered { session, possession, generation, missing, observation })
+        Ok(Entered { possession, generation, missing, observation })
     }
 
     /// Waits until the meeting came to something.
@@ -142,10 +140,11 @@ impl Barrier {
 
     /// Arrives, and waits for the others. Dropped, the party gives up, which is for the others as if it had died.
     pub async fn enter(&self) -> Result<(), Error> {
-        let Entered { session, possession, generation, missing, observation } = self.meeting.enter().await?;
-        let met = match missing {
-            0 => Ok(()),
-            _ => self.meeting.wait(&session, observation, generation, Gate::Open).await,
+        let Entered { possession, generation, missing, observation } = self.meeting.enter().await?;
+        let met = match (missing, &possession) {
+            (0, _) => Ok(()),
+            (_, Some(place)) => self.meeting.wait(place.session(), observation, generation, Gate::Open).await,
+            (_, None) => Err(Error::protocol("no place in a barrier that waits for others")),
         };
         // Once it is over the barrier knows no places any more. Otherwise the place is given up with the possession.
         if met.is_ok() {
@@ -173,10 +172,10 @@ impl DoubleBarrier {
 
     /// Arrives, and waits until all are there. Dropped, the party gives up.
     pub async fn enter(&self) -> Result<Inside, Error> {
-        let Entered { session, possession, generation, missing, observation } = self.meeting.enter().await?;
+        let Entered { possession, generation, missing, observation } = self.meeting.enter().await?;
         let possession = possession.ok_or_else(|| Error::protocol("no place in a double barrier"))?;
         if missing > 0 {
-            self.meeting.wait(&session, observation, generation, Gate::Open).await?;
+            self.meeting.wait(possession.session(), observation, generation, Gate::Open).await?;
         }
         Ok(Inside { meeting: self.meeting.clone(), possession, generation })
     }

@@ -5,12 +5,12 @@ use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use tidelock_native_api::v1::{self, Kind};
+use tidelock_native_api::v1::{self, Kind, request::Op};
 use tokio::sync::oneshot;
 
 use crate::clock::MachineClock;
-use crate::error::{Error, Failure, of_status};
-use crate::handle::{Observation, SessionHandle, SessionState};
+use crate::error::{Error, Failure, of_status, overload_of_status};
+use crate::handle::{Answered, Observation, SessionHandle, SessionState, Unmet};
 use crate::inbox::{Sender, inbox};
 use crate::nodes::{CONNECT_TIMEOUT, Calls, Nodes, why};
 use crate::options::Options;
@@ -72,7 +72,7 @@ impl Client {
     /// there are lost.
     pub async fn close(self) {
         let (done, is_done) = oneshot::channel();
-        if self.shared.commands.wish(Command::Close(done)).is_ok() {
+        if self.shared.commands.wish_back(Command::Close(done)).is_ok() {
             let _ = is_done.await;
         }
     }
@@ -93,6 +93,10 @@ impl Client {
             return Ok(session.clone());
         }
         if sessions.len() >= SESSIONS_MAX {
+            let unused = |_: &Duration, session: &mut SessionHandle| session.is_unused();
+            sessions.extract_if(.., unused).for_each(|(_, session)| session.close());
+        }
+        if sessions.len() >= SESSIONS_MAX {
             let what = format!("{SESSIONS_MAX} different times to live are in use");
             return Err(Failure::BadOption(what).into());
         }
@@ -101,6 +105,15 @@ impl Client {
         self.shared.commands.wish(Command::Open { session: state })?;
         sessions.insert(ttl, handle.clone());
         Ok(handle)
+    }
+
+    /// Asks for something in the session with that time to live; a grant is waited for at most that long. A session that
+    /// turns out to be over, and held nothing, is replaced: who slept for an hour has lost nothing by that.
+    pub(crate) async fn ask(&self, ttl: Option<Duration>, wait: Option<Duration>, op: Op) -> Result<Answered, Error> {
+        match self.session(ttl)?.ask_anew(op, wait).await {
+            Err(Unmet::SessionWasOver(op)) => self.session(ttl)?.ask_anew(*op, wait).await.map_err(Unmet::into_error),
+            answered => answered.map_err(Unmet::into_error),
+        }
     }
 
     /// Begins to observe and waits until the cluster tells what happens, so that what is read afterwards misses nothing.
@@ -120,7 +133,8 @@ impl Client {
     {
         let patience = self.shared.options.patience;
         let mut backoff = Backoff::default();
-        let mut last = String::new();
+        let mut last: Option<Error> = None;
+        let unreachable = |why: String| Error::from(Failure::Unreachable(why));
         let asking = async {
             loop {
                 let chosen = self.shared.nodes.current();
@@ -128,9 +142,9 @@ impl Client {
                     Ok(Ok(reply)) => return Ok(reply.into_inner()),
                     Ok(Err(status)) => match of_status(&status) {
                         Some(error) => return Err(error),
-                        None => last = why(&status),
+                        None => last = Some(overload_of_status(&status).unwrap_or_else(|| unreachable(why(&status)))),
                     },
-                    Err(_) => last = format!("a node did not answer within {CONNECT_TIMEOUT:?}"),
+                    Err(_) => last = Some(unreachable(format!("a node did not answer within {CONNECT_TIMEOUT:?}"))),
                 }
                 self.shared.nodes.leave(chosen.turn);
                 tokio::time::sleep(backoff.failed(patience, rand::random())).await;
@@ -138,8 +152,7 @@ impl Client {
         };
         let answer = tokio::time::timeout(patience, asking).await;
         answer.unwrap_or_else(|_| {
-            let why = if last.is_empty() { format!("nobody answered within {patience:?}") } else { last };
-            Err(Failure::Unreachable(why).into())
+            Err(last.unwrap_or_else(|| unreachable(format!("nobody answered within {patience:?}"))))
         })
     }
 

@@ -49,7 +49,7 @@ impl Counter {
     /// Adds to it, and tells what it is then. [`Error::Unknown`] means that it may have been added, once.
     pub async fn add(&self, delta: i64) -> Result<i64, Error> {
         let (name, fencing) = (self.name.clone(), self.fencing.clone());
-        let answered = self.client.session(None)?.ask(Op::Add(v1::Add { name, delta, fencing })).await?;
+        let answered = self.client.ask(None, None, Op::Add(v1::Add { name, delta, fencing })).await?;
         change_of(&answered).map(|change| change.after)
     }
 
@@ -60,7 +60,7 @@ impl Counter {
             return Err(Error::Refused(Refusal { code: Code::Mistaken, message, numbers: Default::default() }));
         }
         let (name, delta, fencing) = (self.name.clone(), i64::from(count), self.fencing.clone());
-        let answered = self.client.session(None)?.ask(Op::Add(v1::Add { name, delta, fencing })).await?;
+        let answered = self.client.ask(None, None, Op::Add(v1::Add { name, delta, fencing })).await?;
         // It does not overflow: `after` is larger.
         change_of(&answered).map(|change| change.before + 1..=change.after)
     }
@@ -74,7 +74,7 @@ impl Counter {
     pub async fn compare_and_set(&self, expected: i64, value: i64) -> Result<(), Error> {
         let (name, fencing) = (self.name.clone(), self.fencing.clone());
         let set = v1::CompareAndSet { name, expected, value, fencing };
-        self.client.session(None)?.ask(Op::CompareAndSet(set)).await.map(drop)
+        self.client.ask(None, None, Op::CompareAndSet(set)).await.map(drop)
     }
 }
 
@@ -98,7 +98,7 @@ impl Fence {
     /// Lets a token through, and none before it any more. [`Error::Lost`]: a later one was there first.
     pub async fn admit(&self, token: Token) -> Result<(), Error> {
         let admit = v1::Admit { fence: self.name.clone(), token: token.get() };
-        self.client.session(None)?.ask(Op::Admit(admit)).await.map(drop)
+        self.client.ask(None, None, Op::Admit(admit)).await.map(drop)
     }
 
     /// The largest token that was let through; none yet: `None`.

@@ -55,19 +55,23 @@ impl Election {
 
     /// Who leads now; nobody may.
     pub async fn leader(&self) -> Result<Option<Leader>, Error> {
+        self.look().await.map(|(leader, _)| leader)
+    }
+
+    async fn look(&self) -> Result<(Option<Leader>, Option<v1::Header>), Error> {
         let found = self.queue.client.describe_head(Kind::Election, &self.queue.name).await?;
         let first = found.members.into_iter().next().filter(|first| first.token != 0);
         let leader = |first: v1::Member| {
             let v1::Member { session, token, data, place, .. } = first;
             Leader { session, token: token.into(), data, place }
         };
-        Ok(first.map(leader))
+        Ok((first.map(leader), found.header))
     }
 
     /// Tells who leads, now and whenever that or what it shows changes.
     pub async fn observe(&self) -> Result<LeaderChanges, Error> {
         let observation = self.queue.client.observe_now(Kind::Election, &self.queue.name).await?;
-        Ok(LeaderChanges { election: self.clone(), observation: Some(observation), last: None })
+        Ok(LeaderChanges { election: self.clone(), observation: Some(observation), must_look: true, last: None })
     }
 }
 
@@ -76,57 +80,68 @@ pub struct LeaderChanges {
     election: Election,
     /// None: something was missed, and it must begin anew.
     observation: Option<Observation>,
+    /// What is told next says too little, or something was missed. Kept here, so that who drops the call before it has
+    /// looked, or whose look fails, looks at the next call.
+    must_look: bool,
     /// What was told last; outside: nothing yet.
     last: Option<Option<Leader>>,
 }
 
 impl LeaderChanges {
     /// Who leads, if that is news: at first who leads now. Changes that follow each other while nobody asks may be told
-    /// as one, so the last one told is always the newest.
+    /// as one, so the last one told is always the newest. May be dropped half way, and asked again after an error:
+    /// nothing is missed by that.
     pub async fn next(&mut self) -> Result<Option<Leader>, Error> {
         loop {
-            let news = match (&mut self.observation, &self.last) {
-                (None, _) => {
-                    let (queue, client) = (&self.election.queue, &self.election.queue.client);
-                    self.observation = Some(client.observe_now(Kind::Election, &queue.name).await?);
-                    self.election.leader().await?
-                }
-                (Some(_), None) => self.election.leader().await?,
-                (Some(observation), Some(last)) => match observation.next().await {
-                    None => {
-                        self.observation = None;
-                        continue;
-                    }
-                    Some(notice) => match self.election.after(notice, last).await? {
-                        Some(news) => news,
-                        None => continue,
-                    },
-                },
-            };
-            if self.last.as_ref() != Some(&news) {
+            let news = if self.must_look { self.look().await? } else { self.told().await };
+            if let Some(news) = news
+                && self.last.as_ref() != Some(&news)
+            {
                 self.last = Some(news.clone());
                 return Ok(news);
             }
         }
     }
-}
 
-impl Election {
-    /// Who leads after that; `None`: nothing changed by it.
-    async fn after(&self, notice: v1::Notice, last: &Option<Leader>) -> Result<Option<Option<Leader>>, Error> {
-        let token = last.as_ref().map_or(0, |last| last.token.get());
+    async fn look(&mut self) -> Result<Option<Option<Leader>>, Error> {
+        let observation = match &mut self.observation {
+            Some(observation) => observation,
+            none => {
+                let (queue, client) = (&self.election.queue, &self.election.queue.client);
+                none.insert(client.observe_now(Kind::Election, &queue.name).await?)
+            }
+        };
+        let (leader, header) = self.election.look().await?;
+        observation.looked(header.as_ref());
+        self.must_look = false;
+        Ok(Some(leader))
+    }
+
+    /// Who leads after the next thing that happens; `None`: nothing changed by it, or one must look.
+    async fn told(&mut self) -> Option<Option<Leader>> {
+        let notice = match &mut self.observation {
+            Some(observation) => observation.next().await,
+            None => None,
+        };
+        let Some(notice) = notice else {
+            (self.observation, self.must_look) = (None, true);
+            return None;
+        };
+        let last = self.last.as_ref().and_then(Option::as_ref);
+        let token = last.map_or(0, |last| last.token.get());
         match notice.notice {
             Some(Notice::Granted(v1::Granted { session, token: new, data, place, .. })) if new > token => {
-                Ok(Some(Some(Leader { session, token: new.into(), data, place })))
+                Some(Some(Leader { session, token: new.into(), data, place }))
             }
             Some(Notice::Changed(v1::Changed { session, token: same, data, .. })) if same == token => {
-                let place = last.as_ref().map_or(0, |last| last.place);
-                Ok(Some(Some(Leader { session, token: same.into(), data, place })))
+                let place = last.map_or(0, |last| last.place);
+                Some(Some(Leader { session, token: same.into(), data, place }))
             }
-            Some(Notice::Gone(gone)) if last.as_ref().is_some_and(|last| last.place == gone.place) => {
-                self.leader().await.map(Some)
+            Some(Notice::Gone(gone)) if last.is_some_and(|last| last.place == gone.place) => {
+                self.must_look = true;
+                None
             }
-            _ => Ok(None),
+            _ => None,
         }
     }
 }

@@ -12,7 +12,7 @@ use tidelock_native_api::v1::{self, from_client::Message, notice::Notice, reques
 
 use crate::clock::Moment;
 use crate::error::{Error, of_wire};
-use crate::session::{Output, Session, SessionKey, Ticket};
+use crate::session::{Output, Session, SessionKey, Ticket, Wish};
 use one_by_one::OneByOne;
 
 /// Who is told what happens to a name.
@@ -98,20 +98,19 @@ impl Engine {
         self.observed.clear();
     }
 
-    pub(crate) fn ask(
-        &mut self,
-        key: SessionKey,
-        op: Op,
-        ticket: Ticket,
-        consumes: Option<Ticket>,
-        patience: Duration,
-        now: Moment,
-    ) {
+    /// One session is needed no more.
+    pub(crate) fn close(&mut self, key: SessionKey) {
+        if let Some(session) = self.sessions.get_mut(&key) {
+            session.close(&mut self.outputs);
+        }
+    }
+
+    pub(crate) fn ask(&mut self, key: SessionKey, wish: Wish, now: Moment) {
         match self.sessions.get_mut(&key) {
-            Some(session) => session.ask(op, Some(ticket), consumes, patience, now, &mut self.outputs),
+            Some(session) => session.ask(wish, now, &mut self.outputs),
             None => {
-                let error = crate::error::Loss::SessionEnded.into();
-                self.outputs.push(Output::Failed { ticket, error });
+                let error = || crate::error::Loss::SessionEnded.into();
+                self.outputs.extend(wish.ticket.map(|ticket| Output::Failed { ticket, error: error() }));
             }
         }
     }

@@ -93,7 +93,7 @@ pub enum Code {
     KeyChanged,
     /// These parties have arrived in this phase already.
     AlreadyArrived,
-    /// The object is being retired.
+    /// The object is retired, or about to be.
     Retiring,
     /// The latch is open already.
     LatchOpen,
@@ -162,14 +162,26 @@ impl Error {
     }
 }
 
+/// Whether the cluster had too much to do. Nothing was done, and it may be asked again after a pause.
+pub(crate) fn is_overload(error: &v1::Error) -> bool {
+    error.code == "OVERLOADED"
+}
+
 /// What a node's error means to whoever asked. `None`: it says nothing about the request, which may be asked again.
 pub(crate) fn of_wire(error: &v1::Error) -> Option<Error> {
     use v1::error::Family;
+    let is_no_answer = matches!(error.family(), Family::Unknown | Family::Unavailable);
+    let may_be_asked_again = is_no_answer || is_overload(error) || error.code == "TOO_MANY_UNACKNOWLEDGED";
+    (!may_be_asked_again).then(|| refusal(error))
+}
+
+/// What a node's error means to who does not ask again.
+pub(crate) fn refusal(error: &v1::Error) -> Error {
+    use v1::error::Family;
     let code = match (error.code.as_str(), error.family()) {
-        ("TOO_MANY_UNACKNOWLEDGED", _) | (_, Family::Unknown | Family::Unavailable) => return None,
-        ("UNKNOWN_SESSION", _) => return Some(Loss::SessionEnded.into()),
-        ("BROKEN", _) => return Some(Loss::Broken.into()),
-        (_, Family::Lost) => return Some(Loss::Token(error.message.clone()).into()),
+        ("UNKNOWN_SESSION", _) => return Loss::SessionEnded.into(),
+        ("BROKEN", _) => return Loss::Broken.into(),
+        (_, Family::Lost) => return Loss::Token(error.message.clone()).into(),
         ("BUSY", _) => Code::Busy,
         ("QUEUE_FULL", _) => Code::QueueFull,
         ("BARRIER_OPEN", _) => Code::BarrierOpen,
@@ -190,14 +202,22 @@ pub(crate) fn of_wire(error: &v1::Error) -> Option<Error> {
         _ => Code::Other,
     };
     let numbers = error.numbers.iter().map(|(name, number)| (name.clone(), *number)).collect();
-    Some(Error::Refused(Refusal { code, message: error.message.clone(), numbers }))
+    Error::Refused(Refusal { code, message: error.message.clone(), numbers })
+}
+
+fn wire_error(status: &tonic::Status) -> Option<v1::Error> {
+    let bytes = status.metadata().get_bin(ERROR_TRAILER)?.to_bytes().ok()?;
+    v1::Error::decode(bytes).ok()
+}
+
+/// Why the cluster had too much to do, if that is why a call failed.
+pub(crate) fn overload_of_status(status: &tonic::Status) -> Option<Error> {
+    wire_error(status).filter(is_overload).map(|error| refusal(&error))
 }
 
 /// What a failed call means. `None`: it may be asked again, here or elsewhere.
 pub(crate) fn of_status(status: &tonic::Status) -> Option<Error> {
-    if let Some(bytes) = status.metadata().get_bin(ERROR_TRAILER).and_then(|value| value.to_bytes().ok())
-        && let Ok(error) = v1::Error::decode(bytes)
-    {
+    if let Some(error) = wire_error(status) {
         return of_wire(&error);
     }
     let refused = |code| {

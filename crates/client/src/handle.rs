@@ -121,22 +121,59 @@ impl SessionHandle {
         self.state.loss().unwrap_or(Loss::SessionEnded.into())
     }
 
-    /// Asks for something.
-    pub(crate) async fn ask(&self, op: Op) -> Result<Answered, Error> {
-        self.ask_consuming(op, None).await
+    /// Whether nobody has it but the client and its task: nothing is held, and nobody asks.
+    pub(crate) fn is_unused(&self) -> bool {
+        Arc::strong_count(&self.state) <= 2
     }
 
-    async fn ask_consuming(&self, op: Op, consumes: Option<Ticket>) -> Result<Answered, Error> {
-        limits::check(&op)?;
+    /// The session is needed no more.
+    pub(crate) fn close(&self) {
+        self.commands.give_back(Command::CloseSession { session: self.state.key });
+    }
+
+    /// Asks for something that concerns what this session holds.
+    pub(crate) async fn ask(&self, op: Op) -> Result<Answered, Error> {
+        self.ask_anew(op, None).await.map_err(Unmet::into_error)
+    }
+
+    /// Asks for something that any session would do for; a grant is waited for at most that long.
+    pub(crate) async fn ask_anew(&self, op: Op, wait: Option<Duration>) -> Result<Answered, Unmet> {
+        limits::check(&op).map_err(Unmet::Error)?;
+        self.request(op, None, wait).await
+    }
+
+    async fn request(&self, op: Op, consumes: Option<Ticket>, wait: Option<Duration>) -> Result<Answered, Unmet> {
         let (answer, answered) = oneshot::channel();
         let ticket = next_number();
         let session = self.state.key;
-        let command = Command::Ask { session, op, ticket, consumes, answer };
-        self.commands.wish(command)?;
+        let command = Command::Ask { session, op, ticket, consumes, wait, answer };
+        let put = if consumes.is_some() { self.commands.wish_back(command) } else { self.commands.wish(command) };
+        put.map_err(Unmet::Error)?;
         let mut waiting = Abandoning { handle: self, ticket: Some(ticket) };
         let answer = answered.await;
         waiting.ticket = None;
-        answer.unwrap_or(Err(Failure::Closed.into())).map_err(|error| self.state.ended_by(error))
+        match answer {
+            Ok(Err(Unmet::Error(error))) => Err(Unmet::Error(self.state.ended_by(error))),
+            Ok(answer) => answer,
+            Err(_) => Err(Unmet::Error(Failure::Closed.into())),
+        }
+    }
+}
+
+/// Why there is no answer.
+#[derive(Debug)]
+pub(crate) enum Unmet {
+    Error(Error),
+    /// The session was over before this was asked, and held nothing: it may be asked in another.
+    SessionWasOver(Box<Op>),
+}
+
+impl Unmet {
+    pub(crate) fn into_error(self) -> Error {
+        match self {
+            Unmet::Error(error) => error,
+            Unmet::SessionWasOver(_) => Loss::SessionEnded.into(),
+        }
     }
 }
 
@@ -190,7 +227,10 @@ impl Possession {
     /// Gives it back, and waits for the answer. Dropped half way, it is given back all the same.
     pub(crate) async fn give_back(mut self) -> Result<Answered, Error> {
         match self.undo.take() {
-            Some(undo) => self.handle.ask_consuming(undo, Some(self.ticket)).await,
+            Some(undo) => {
+                let given_back = self.handle.request(undo, Some(self.ticket), None).await;
+                given_back.map_err(Unmet::into_error)
+            }
             None => Err(Failure::Closed.into()),
         }
     }
@@ -231,6 +271,8 @@ pub(crate) struct Observation {
     commands: Sender,
     notices: mpsc::Receiver<v1::Notice>,
     ready: Option<oneshot::Receiver<Result<(), Error>>>,
+    /// What happened up to this revision was seen by looking.
+    seen: u64,
 }
 
 impl Observation {
@@ -241,7 +283,7 @@ impl Observation {
         let (sender, notices) = mpsc::channel(NOTICES_MAX);
         let (ready, is_ready) = oneshot::channel();
         commands.wish(Command::Observe { key, subject, notices: sender, ready })?;
-        Ok(Observation { key, commands: commands.clone(), notices, ready: Some(is_ready) })
+        Ok(Observation { key, commands: commands.clone(), notices, ready: Some(is_ready), seen: 0 })
     }
 
     /// Waits until the cluster tells what happens, or why it does not.
@@ -251,9 +293,20 @@ impl Observation {
         ready.await.map_err(nobody)?
     }
 
-    /// The next thing that happens. `None`: something was missed, so that one must look anew.
+    /// Somebody looked: what is told of up to then is in that, and old. A node that is behind tells of it all the same.
+    pub(crate) fn looked(&mut self, header: Option<&v1::Header>) {
+        self.seen = self.seen.max(header.map_or(0, |header| header.revision));
+    }
+
+    /// The next thing that happens after what was seen. `None`: something was missed, so that one must look anew. May be
+    /// dropped half way.
     pub(crate) async fn next(&mut self) -> Option<v1::Notice> {
-        self.notices.recv().await
+        loop {
+            let notice = self.notices.recv().await?;
+            if notice.revision > self.seen {
+                return Some(notice);
+            }
+        }
     }
 }
 
@@ -266,5 +319,28 @@ impl Drop for Observation {
 impl fmt::Debug for Observation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "observation {}", self.key)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures_util::FutureExt as _;
+
+    use super::*;
+    use crate::clock::MachineClock;
+    use crate::inbox::inbox;
+
+    /// A program that asked too much at once must still get rid of what it has.
+    #[tokio::test]
+    async fn a_release_is_taken_although_too_many_wishes_wait() {
+        let (commands, mut waiting) = inbox();
+        let state = Arc::new(SessionState::new(Duration::from_secs(10), Arc::new(MachineClock)));
+        let undo = Op::GiveUp(v1::GiveUp { place: 3, ..Default::default() });
+        let possession = Possession::new(SessionHandle::new(state, commands.clone()), 7, undo);
+        while commands.wish(Command::StopObserving(0)).is_ok() {}
+        let mut releases = Box::pin(possession.give_back());
+        assert!(releases.as_mut().now_or_never().is_none(), "it waits for an answer");
+        let put = std::iter::from_fn(|| waiting.next().now_or_never().flatten());
+        assert!(put.into_iter().any(|command| matches!(command, Command::Ask { consumes: Some(7), .. })));
     }
 }

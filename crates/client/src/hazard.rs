@@ -21,6 +21,8 @@ impl Client {
 /// A reader that is paused for longer than its session lives cannot keep anything. So a reader asks
 /// [`Protection::confirm`] after reading, and throws away what it read if that fails.
 ///
+/// A name is that of one object. Once retired it stays so, until [`Hazard::forget`] makes room for another of that name.
+///
 #[doc = concat!("```\n", include_str!("doc/hazard.rs"), "```")]
 #[derive(Clone, Debug)]
 pub struct Hazard {
@@ -32,10 +34,10 @@ pub struct Hazard {
 ttl_setting!(Hazard, ttl);
 
 impl Hazard {
-    /// Keeps the object from going; refused as [`crate::Code::Retiring`] if it is on its way out.
+    /// Keeps the object from going; refused as [`crate::Code::Retiring`] if it is on its way out, or gone.
     pub async fn protect(&self) -> Result<Protection, Error> {
         let protect = Op::Protect(v1::Protect { name: self.name.clone() });
-        let answered = self.client.session(self.ttl)?.ask(protect).await?;
+        let answered = self.client.ask(self.ttl, None, protect).await?;
         match (answered.answer, answered.possession) {
             (Answer::Protected(protected), Some(possession)) => {
                 Ok(Protection { hazard: self.clone(), possession, epoch: protected.epoch })
@@ -44,12 +46,12 @@ impl Hazard {
         }
     }
 
-    /// Lets nobody protect the object any more, and waits until nobody does: then it may go. Tells its new epoch.
-    /// Dropped while it waits, the object is being retired all the same.
+    /// Lets nobody protect the object any more, and waits until nobody does: then it may go. Tells its last epoch, also
+    /// if it was retired before. Dropped while it waits, the object is being retired all the same.
     pub async fn retire(&self) -> Result<u64, Error> {
         let mut observation = self.client.observe_now(Kind::Hazard, &self.name).await?;
         let retire = Op::Retire(v1::Retire { name: self.name.clone() });
-        let Answer::Retired(retired) = self.client.session(self.ttl)?.ask(retire).await?.answer else {
+        let Answer::Retired(retired) = self.client.ask(self.ttl, None, retire).await?.answer else {
             return Err(Error::protocol("no retirement in answer to one"));
         };
         let v1::Retired { epoch, mut clear } = retired;
@@ -59,18 +61,24 @@ impl Hazard {
                 Some(_) => {}
                 None => {
                     observation = self.client.observe_now(Kind::Hazard, &self.name).await?;
-                    let (now, retiring) = self.epoch().await?;
-                    clear = is_over(epoch, now, !retiring);
+                    // One that was forgotten had nobody to keep it.
+                    clear = self.head().await?.is_none_or(|head| is_over(epoch, head.epoch, !head.retiring));
                 }
             }
         }
         Ok(epoch)
     }
 
-    async fn epoch(&self) -> Result<(u64, bool), Error> {
+    /// Forgets the object, so that the name can be another's; refused as [`crate::Code::InUse`] while somebody protects
+    /// it. For its owner, once it is deleted. The next one has an epoch that no earlier reader has.
+    pub async fn forget(&self) -> Result<(), Error> {
+        self.client.forget(Kind::Hazard, &self.name).await
+    }
+
+    async fn head(&self) -> Result<Option<v1::HazardHead>, Error> {
         match self.client.describe_head(Kind::Hazard, &self.name).await?.head {
-            Some(Head::Hazard(head)) => Ok((head.epoch, head.retiring)),
-            _ => Ok((0, false)),
+            Some(Head::Hazard(head)) => Ok(Some(head)),
+            _ => Ok(None),
         }
     }
 }
@@ -100,8 +108,8 @@ impl Protection {
 
     /// Asks the cluster whether the object stayed all the while. What was read before is good only if it did.
     pub async fn confirm(&self) -> Result<(), Error> {
-        let (epoch, _) = self.hazard.epoch().await?;
-        if epoch == self.epoch {
+        // An epoch is one object's, from its first protection to its retirement.
+        if self.hazard.head().await?.is_some_and(|head| head.epoch == self.epoch) {
             return Ok(());
         }
         // Being retired is fine as long as we are the ones it waits for.

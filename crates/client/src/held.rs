@@ -44,6 +44,6 @@ impl Client {
     /// Removes what is left of something that nobody uses.
     pub(crate) async fn forget(&self, kind: Kind, name: &str) -> Result<(), Error> {
         let forget = v1::Forget { kind: kind.into(), name: name.to_owned() };
-        self.session(None)?.ask(Op::Forget(forget)).await.map(drop)
+        self.ask(None, None, Op::Forget(forget)).await.map(drop)
     }
 }

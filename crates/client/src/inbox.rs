@@ -55,7 +55,12 @@ impl Sender {
 
     /// Puts in what gives back. If the task is gone, so is all that could be given back.
     pub(crate) fn give_back(&self, command: Command) {
-        let _ = self.put(command, usize::MAX);
+        let _ = self.wish_back(command);
+    }
+
+    /// Puts in a wish that gives back: taken however many wait. Only fails if the task is gone.
+    pub(crate) fn wish_back(&self, command: Command) -> Result<(), Error> {
+        self.put(command, usize::MAX)
     }
 
     fn put(&self, command: Command, most: usize) -> Result<(), Error> {

@@ -1,6 +1,8 @@
 //! Looking at what there is: names, their members, sessions. Nothing here changes anything but
 //! [`Client::end_session`].
 
+use std::sync::atomic::{AtomicU32, Ordering};
+
 use tidelock_native_api::v1;
 
 use crate::client::Client;
@@ -93,9 +95,15 @@ impl Client {
     /// Ends a session, whoever's it is, with all that it holds. Its owner is told that it is lost. Refused as
     /// [`Code::NotFound`] if there was no such session.
     pub async fn end_session(&self, session: i64) -> Result<(), Error> {
-        let close = |mut calls: Calls| async move { calls.close(v1::CloseRequest { session }).await };
+        let asked = AtomicU32::new(0);
+        let close = |mut calls: Calls| {
+            asked.fetch_add(1, Ordering::Relaxed);
+            async move { calls.close(v1::CloseRequest { session }).await }
+        };
         match self.question(close).await {
             Ok(_) => Ok(()),
+            // Asked before without an answer: it was that which ended it.
+            Err(Error::Lost(Loss::SessionEnded)) if asked.load(Ordering::Relaxed) > 1 => Ok(()),
             // Nothing of the caller's is lost by that.
             Err(Error::Lost(Loss::SessionEnded)) => {
                 let message = format!("there is no session {session:x}");

@@ -34,13 +34,13 @@ impl Latch {
     /// here.
     pub async fn set(&self, count: u64, on_death: OnDeath) -> Result<(), Error> {
         let set = v1::SetLatch { name: self.name.clone(), count, on_death: on_death.to_wire() };
-        self.client.session(self.ttl)?.ask(Op::SetLatch(set)).await.map(drop)
+        self.client.ask(self.ttl, None, Op::SetLatch(set)).await.map(drop)
     }
 
     /// Promises to count down once. Who dies before it did breaks the latch, or counts down by that, as it was set.
     pub async fn pledge(&self) -> Result<Pledge, Error> {
         let pledge = Op::Pledge(v1::Pledge { name: self.name.clone() });
-        let possession = self.client.session(self.ttl)?.ask(pledge).await?.possession;
+        let possession = self.client.ask(self.ttl, None, pledge).await?.possession;
         let possession = possession.ok_or_else(|| Error::protocol("no promise in answer to one"))?;
         Ok(Pledge { latch: self.clone(), possession })
     }
@@ -48,7 +48,7 @@ impl Latch {
     /// Counts down, without a promise before. Tells how much is left.
     pub async fn count_down(&self, by: u64) -> Result<u64, Error> {
         let count_down = v1::CountDown { name: self.name.clone(), by, pledge: 0 };
-        left_of(&self.client.session(self.ttl)?.ask(Op::CountDown(count_down)).await?)
+        left_of(&self.client.ask(self.ttl, None, Op::CountDown(count_down)).await?)
     }
 
     /// Removes it; refused as [`Code::InUse`] while somebody has promised to count down. Who waits for it is told
@@ -62,6 +62,7 @@ impl Latch {
         loop {
             let mut observation = self.client.observe_now(Kind::Latch, &self.name).await?;
             let found = self.client.describe_head(Kind::Latch, &self.name).await?;
+            observation.looked(found.header.as_ref());
             let Some(Head::Latch(head)) = found.head else { return Err(not_found(&self.name)) };
             let mut gate = head.gate();
             loop {

@@ -76,3 +76,8 @@ pub use phaser::{Party, Phaser};
 pub use rcu::{Rcu, RcuReader};
 pub use semaphore::Semaphore;
 pub use write::Write;
+
+/// What the README shows must compile.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

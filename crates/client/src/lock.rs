@@ -45,16 +45,8 @@ impl Queue {
 
     /// Takes a place and waits for the grant. Dropped, or when the time is over, the place is given up.
     pub(crate) async fn stand(&self, kind: Kind, op: Op) -> Result<Guard, Error> {
-        let session = self.client.session(self.ttl)?;
-        let granted = session.ask(op);
-        let answered = match self.wait.filter(|wait| !wait.is_zero()) {
-            None => granted.await?,
-            Some(wait) => {
-                let in_time = tokio::time::timeout(wait, granted).await;
-                in_time.map_err(|_| Error::timed_out(&self.name, wait))??
-            }
-        };
-        Guard::of(kind, &self.name, answered)
+        let wait = self.wait.filter(|wait| !wait.is_zero());
+        Guard::of(kind, &self.name, self.client.ask(self.ttl, wait, op).await?)
     }
 
     async fn acquire(&self, mode: Mode) -> Result<Guard, Error> {
@@ -85,6 +77,10 @@ macro_rules! queue_settings {
             }
 
             /// How long to wait for it at most; without an end unless told. Zero: have it at once or not at all.
+            ///
+            /// Who was not granted it in time is refused as [`crate::Code::TimedOut`]. If not even a place in the queue
+            /// was told, since no node with a leader could be reached, that is said instead, after a second at the
+            /// earliest.
             pub fn wait(mut self, wait: Duration) -> Self {
                 self.queue.wait = Some(wait);
                 self
@@ -129,18 +125,24 @@ impl Lock {
         self.queue.trying().acquire(Mode::Exclusive).await
     }
 
-    /// Holds the lock while `work` runs, and stops `work` where it is when the lock is lost.
+    /// Holds the lock while `work` runs, and stops `work` where it is when the lock is lost. [`Error::Lost`] may also come
+    /// once it is done: then the lock was lost before it was given back.
     pub async fn run<T>(&self, work: impl AsyncFnOnce(&Guard) -> T) -> Result<T, Error> {
         let guard = self.acquire().await?;
         let done = tokio::select! {
             done = work(&guard) => done,
             lost = guard.lost() => return Err(lost),
         };
-        match guard.release().await {
-            // The work is done, and was done under a token that was current as far as anybody can tell.
-            Ok(()) | Err(Error::Unknown { .. }) => Ok(done),
-            Err(error) => Err(error),
-        }
+        after_work(done, guard.release().await)
+    }
+}
+
+/// What to tell of work that was done. That the lock could not be given back yet, which goes on in the background, takes
+/// nothing from it; that the lock was lost before may.
+fn after_work<T>(done: T, released: Result<(), Error>) -> Result<T, Error> {
+    match released {
+        Err(error) if error.is_lost() => Err(error),
+        _ => Ok(done),
     }
 }
 
@@ -204,5 +206,24 @@ impl WriteGuard {
     /// Gives it back; see [`Guard::release`].
     pub async fn release(self) -> Result<(), Error> {
         self.0.release().await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::error::{Code, Failure, Loss, Refusal};
+
+    /// What was done was done, and its result must not be thrown away since the lock cannot be given back right now. Who
+    /// lost the lock before it was done must know that.
+    #[test]
+    fn the_result_of_work_is_told_although_the_lock_could_not_be_given_back() {
+        let refusal = Refusal { code: Code::Denied, message: String::new(), numbers: Default::default() };
+        let unknown = Error::Unknown { waited: Duration::from_secs(1) };
+        for error in [unknown, Failure::Unreachable(String::new()).into(), Failure::Closed.into(), refusal.into()] {
+            assert_eq!(after_work(7, Err(error)), Ok(7));
+        }
+        assert_eq!(after_work(7, Err(Loss::SessionEnded.into())), Err(Loss::SessionEnded.into()));
+        assert_eq!(after_work(7, Ok(())), Ok(7));
     }
 }

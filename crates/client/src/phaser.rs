@@ -52,7 +52,7 @@ impl Phaser {
     pub async fn register(&self, parties: u32) -> Result<Party, Error> {
         let (name, parent) = (self.name.clone(), self.parent.clone());
         let register = v1::Register { name, parties, parent, on_death: self.on_death.to_wire() };
-        let answered = self.client.session(self.ttl)?.ask(Op::Register(register)).await?;
+        let answered = self.client.ask(self.ttl, None, Op::Register(register)).await?;
         let (Answer::Registered(registered), Some(possession)) = (answered.answer, answered.possession) else {
             return Err(Error::protocol("no parties in answer to a registration"));
         };
@@ -91,10 +91,10 @@ impl PhaseWatch {
         if root.is_empty() {
             return Err(not_found(&phaser.name));
         }
-        let observation = client.observe_now(Kind::Phaser, &root).await?;
-        let Some(Head::Phaser(head)) = client.describe_head(Kind::Phaser, &root).await?.head else {
-            return Err(not_found(&root));
-        };
+        let mut observation = client.observe_now(Kind::Phaser, &root).await?;
+        let found = client.describe_head(Kind::Phaser, &root).await?;
+        observation.looked(found.header.as_ref());
+        let Some(Head::Phaser(head)) = found.head else { return Err(not_found(&root)) };
         Ok(PhaseWatch { observation, phase: head.phase, broken: head.broken })
     }
 

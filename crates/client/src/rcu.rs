@@ -42,7 +42,7 @@ impl Rcu {
     /// Publishes the next version: some bytes, at most 4,096, mostly a reference. Tells its number.
     pub async fn publish(&self, data: impl Into<Bytes>) -> Result<u64, Error> {
         let publish = v1::Publish { name: self.name.clone(), data: data.into(), fencing: self.fencing.clone() };
-        match self.client.session(self.ttl)?.ask(Op::Publish(publish)).await?.answer {
+        match self.client.ask(self.ttl, None, Op::Publish(publish)).await?.answer {
             Answer::Version(version) => Ok(version.version),
             _ => Err(Error::protocol("no version in answer to a publication")),
         }
@@ -51,7 +51,7 @@ impl Rcu {
     /// Begins to read. As long as the reader is there, its version and later ones stay.
     pub async fn read(&self) -> Result<RcuReader, Error> {
         let start = Op::StartReading(v1::StartReading { name: self.name.clone() });
-        let answered = self.client.session(self.ttl)?.ask(start).await?;
+        let answered = self.client.ask(self.ttl, None, start).await?;
         let possession = answered.possession.ok_or_else(|| Error::protocol("no reader in answer to one"))?;
         let (version, data) = self.current().await?;
         Ok(RcuReader { rcu: self.clone(), possession, version, data })

@@ -57,7 +57,7 @@ impl Semaphore {
 
     /// Changes how many permits there are. Those that are out stay out.
     pub async fn resize(&self, permits: u32) -> Result<(), Error> {
-        let session = self.queue.client.session(self.queue.ttl)?;
-        session.ask(Op::Resize(v1::Resize { name: self.queue.name.clone(), permits })).await.map(drop)
+        let resize = Op::Resize(v1::Resize { name: self.queue.name.clone(), permits });
+        self.queue.client.ask(self.queue.ttl, None, resize).await.map(drop)
     }
 }

@@ -12,6 +12,8 @@
 //! the clock: every input has the time.
 
 pub(crate) mod backoff;
+mod leaderless;
+mod places;
 mod renewal;
 mod requests;
 #[cfg(test)]
@@ -19,13 +21,16 @@ mod tests;
 mod told;
 mod undo;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use tidelock_native_api::v1::{self, answer::Answer, from_client::Message, request::Op};
 
 use crate::clock::Moment;
 use crate::error::{Error, Failure, Loss};
+use backoff::Backoff;
+use leaderless::Leaderless;
+use places::Places;
 use renewal::Renewal;
 use requests::Requests;
 pub(crate) use undo::PlaceKey;
@@ -35,6 +40,10 @@ use undo::outlasts_session;
 pub(crate) type Ticket = u64;
 /// Which session of this client; not the cluster's id, which is known only once it is open.
 pub(crate) type SessionKey = u64;
+
+/// An answer is waited for at least that long, however short the wait for the grant: a busy cluster is not one that
+/// nobody can reach.
+const ANSWER_WITHIN_MIN: Duration = Duration::from_secs(1);
 
 /// What follows from an input.
 #[derive(Debug)]
@@ -51,6 +60,8 @@ pub(crate) enum Output {
     },
     /// A request was not carried out, or nobody knows.
     Failed { ticket: Ticket, error: Error },
+    /// The session was over before this was asked, and held nothing: another one will do.
+    NotAsked { ticket: Ticket, op: Op },
     /// What the session holds may be relied on until then.
     Valid { session: SessionKey, until: Moment },
     /// The session has this id.
@@ -63,27 +74,81 @@ pub(crate) enum Output {
     LeaveNode,
 }
 
-/// A request with who wants it.
+/// What somebody asks for.
+#[derive(Debug)]
+pub(crate) struct Wish {
+    pub(crate) op: Op,
+    /// Nobody: what it gives is given back.
+    pub(crate) ticket: Option<Ticket>,
+    /// The possession that ends with this request.
+    pub(crate) consumes: Option<Ticket>,
+    /// How long an answer is waited for.
+    pub(crate) patience: Duration,
+    /// How long a grant is waited for; without an end unless told.
+    pub(crate) wait: Option<Duration>,
+}
+
+impl Wish {
+    /// What nobody waits for.
+    fn giving_back(op: Op, consumes: Option<Ticket>) -> Wish {
+        Wish { op, ticket: None, consumes, patience: Duration::MAX, wait: None }
+    }
+
+    /// Whether something stays held if this is never carried out.
+    fn gives_back(&self) -> bool {
+        self.ticket.is_none() || self.consumes.is_some()
+    }
+
+    fn answer_within(&self) -> Duration {
+        self.wait.map_or(self.patience, |wait| wait.max(ANSWER_WITHIN_MIN).min(self.patience))
+    }
+}
+
+/// A request with what became of it so far.
 #[derive(Debug)]
 struct Asked {
-    op: Op,
-    /// Nobody: what it gives is given back.
-    ticket: Option<Ticket>,
+    wish: Wish,
     since: Moment,
-    patience: Duration,
-    /// The possession that ends with this request.
-    consumes: Option<Ticket>,
-    /// It was sent, and no word came about that.
-    is_out: bool,
+    /// It was sent then, and no word came about that.
+    out_since: Option<Moment>,
     /// It was sent at least once, and nobody knows what became of that.
     in_doubt: bool,
     /// It was refused since the stream's proof of who asks had aged, and is asked once more on a new stream.
     shown_again: bool,
+    /// It could not be carried out, and is asked again then.
+    again: Option<Moment>,
+    /// The cluster had too much to do, so often and with these words.
+    overloaded: (Backoff, Option<Error>),
 }
 
 impl Asked {
+    fn new(wish: Wish, since: Moment) -> Asked {
+        let overloaded = (Backoff::default(), None);
+        Asked { wish, since, out_since: None, in_doubt: false, shown_again: false, again: None, overloaded }
+    }
+
     fn deadline(&self) -> Option<Moment> {
-        self.ticket.map(|_| self.since + self.patience)
+        self.wish.ticket.map(|_| self.since + self.wish.answer_within())
+    }
+
+    fn is_late(&self, now: Moment) -> bool {
+        self.deadline().is_some_and(|deadline| now >= deadline)
+    }
+
+    /// Whether it may have been carried out.
+    fn may_have_happened(&self) -> bool {
+        self.out_since.is_some() || self.in_doubt
+    }
+
+    /// Nobody waits for it any more. What it gives back is given back all the same, so nobody can tell when.
+    fn not_in_time(&mut self) -> Option<Output> {
+        let waited = self.wish.answer_within();
+        let error = match &self.overloaded.1 {
+            _ if self.may_have_happened() || self.wish.consumes.is_some() => Error::Unknown { waited },
+            Some(overloaded) => overloaded.clone(),
+            None => Failure::Unreachable(format!("nobody answered within {waited:?}")).into(),
+        };
+        self.wish.ticket.take().map(|ticket| Output::Failed { ticket, error })
     }
 }
 
@@ -111,16 +176,12 @@ pub(crate) struct Session {
     state: State,
     connected: bool,
     requests: Requests<Asked>,
-    /// When requests that could not be carried out are asked again.
-    again: Option<(Moment, Vec<u64>)>,
-    waiting: BTreeMap<PlaceKey, Ticket>,
-    places: BTreeMap<Ticket, PlaceKey>,
+    /// When it is asked again to open or to close it.
+    again: Option<Moment>,
+    leaderless: Leaderless,
+    places: Places,
     /// Grants that came before the replies that name their places: place and token by the place known.
     early: BTreeMap<PlaceKey, (u64, u64)>,
-    /// What was given to somebody who has not given it back, with its token; zero where there is none.
-    held: BTreeMap<Ticket, u64>,
-    /// The tokens among them.
-    tokens: BTreeSet<u64>,
     /// All up to this revision was told.
     told: u64,
     /// The stream is still telling what was missed, beside what happens meanwhile: `told` stands still until it is
@@ -128,6 +189,9 @@ pub(crate) struct Session {
     is_catching_up: bool,
     /// The stream tells what is granted.
     is_attached: bool,
+    /// We were away for so long that the session may be over: nothing is asked before it is attached, so that what is
+    /// in line then was certainly never asked.
+    is_doubtful: bool,
     /// Something may have been missed: what is held must be asked for, once the stream tells what happens from then on.
     is_unsure: bool,
     /// The client needs it no more: to be closed when all is done.
@@ -144,14 +208,13 @@ impl Session {
             connected: false,
             requests: Requests::new(),
             again: None,
-            waiting: BTreeMap::new(),
-            places: BTreeMap::new(),
+            leaderless: Leaderless::default(),
+            places: Places::default(),
             early: BTreeMap::new(),
-            held: BTreeMap::new(),
-            tokens: BTreeSet::new(),
             told: 0,
             is_catching_up: false,
             is_attached: false,
+            is_doubtful: false,
             is_unsure: false,
             closing: false,
         }
@@ -176,46 +239,41 @@ impl Session {
     // ---- What the program wants
 
     /// Somebody asks for something.
-    pub(crate) fn ask(
-        &mut self,
-        op: Op,
-        ticket: Option<Ticket>,
-        consumes: Option<Ticket>,
-        patience: Duration,
-        now: Moment,
-        out: &mut Vec<Output>,
-    ) {
-        if let Some(gone) = consumes {
-            self.forget_possession(gone);
+    pub(crate) fn ask(&mut self, wish: Wish, now: Moment, out: &mut Vec<Output>) {
+        if let Some(gone) = wish.consumes {
+            self.places.forget(gone);
         }
         if matches!(self.state, State::Over { .. }) {
-            out.extend(ticket.map(|ticket| Output::Failed { ticket, error: Loss::SessionEnded.into() }));
+            out.extend(wish.ticket.map(|ticket| Output::Failed { ticket, error: Loss::SessionEnded.into() }));
             return;
         }
-        let asked =
-            Asked { op, ticket, since: now, patience, consumes, is_out: false, in_doubt: false, shown_again: false };
-        if let Err(Asked { ticket: Some(ticket), .. }) = self.requests.push(asked) {
+        let gives_back = wish.gives_back();
+        let asked = Asked::new(wish, now);
+        if gives_back {
+            // There is no more of it than was given.
+            self.requests.push_always(asked);
+        } else if let Err(Asked { wish: Wish { ticket: Some(ticket), .. }, .. }) = self.requests.push(asked) {
             out.push(Output::Failed { ticket, error: Failure::Overloaded.into() });
         }
-        self.send_from_line(out);
+        self.send_from_line(now, out);
     }
 
     /// Who holds that ticket does not want it any more. Whatever it got, or gets yet, is given back.
     pub(crate) fn abandon(&mut self, ticket: Ticket, now: Moment, out: &mut Vec<Output>) {
-        self.requests.take_from_line(|asked| asked.ticket == Some(ticket) && asked.consumes.is_none());
-        for asked in self.requests.under_way_mut().filter(|asked| asked.ticket == Some(ticket)) {
-            asked.ticket = None;
+        let is_its = |asked: &Asked| asked.wish.ticket == Some(ticket);
+        self.requests.take_from_line(|asked| is_its(asked) && !asked.wish.gives_back());
+        for asked in self.requests.all_mut().filter(|asked| is_its(asked)) {
+            asked.wish.ticket = None;
         }
-        if let Some(place) = self.places.remove(&ticket) {
-            self.waiting.remove(&place);
-            self.give_back(place.give_up(), now, out);
+        if let Some(undo) = self.places.leave(ticket) {
+            self.give_back(undo, now, out);
         }
         self.finish_closing(out);
     }
 
     /// Who has a possession does not want it any more.
     pub(crate) fn undo(&mut self, possession: Ticket, op: Op, now: Moment, out: &mut Vec<Output>) {
-        self.ask(op, None, Some(possession), Duration::MAX, now, out);
+        self.ask(Wish::giving_back(op, Some(possession)), now, out);
     }
 
     /// The client needs the session no more.
@@ -225,14 +283,12 @@ impl Session {
     }
 
     fn give_back(&mut self, op: Op, now: Moment, out: &mut Vec<Output>) {
-        self.ask(op, None, None, Duration::MAX, now, out);
+        self.ask(Wish::giving_back(op, None), now, out);
     }
 
     /// A possession has ended without a request of its own.
     pub(crate) fn forget_possession(&mut self, ticket: Ticket) {
-        if let Some(token) = self.held.remove(&ticket) {
-            self.tokens.remove(&token);
-        }
+        self.places.forget(ticket);
     }
 
     fn finish_closing(&mut self, out: &mut Vec<Output>) {
@@ -260,6 +316,8 @@ impl Session {
         match &mut self.state {
             State::Opening { sent } => {
                 sent.get_or_insert(now);
+                // Until it is open nothing else tells whether the node can do anything.
+                self.leaderless.asked_in_vain(now);
                 let ttl_ms = u32::try_from(self.ttl.as_millis()).unwrap_or(u32::MAX);
                 out.push(Output::Send(Message::Open(v1::OpenRequest { ttl_ms, client: self.client })));
             }
@@ -269,10 +327,8 @@ impl Session {
                 // renew it.
                 renewal.disconnected();
                 renewal.sent(now);
-                for number in self.requests.numbers() {
-                    self.send(number, out);
-                }
-                self.send_from_line(out);
+                self.is_doubtful = now >= renewal.valid_until();
+                self.send_all(now, out);
             }
             State::Over { close } => {
                 let close = close.map(|(session, _)| Output::Send(Message::Close(v1::CloseRequest { session })));
@@ -286,11 +342,13 @@ impl Session {
         self.connected = false;
         self.is_attached = false;
         self.again = None;
+        self.leaderless.disconnected();
         if let State::Open { renewal, .. } = &mut self.state {
             renewal.disconnected();
         }
         for asked in self.requests.under_way_mut() {
-            asked.in_doubt |= std::mem::take(&mut asked.is_out);
+            asked.in_doubt |= asked.out_since.take().is_some();
+            asked.again = None;
         }
     }
 
@@ -301,36 +359,47 @@ impl Session {
         if matches!(self.state, State::Opening { .. }) {
             return self.end(error, None, out);
         }
-        let gives_nothing_back = |asked: &Asked| asked.consumes.is_none() && asked.ticket.is_some();
-        let dropped = self.requests.take_from_line(gives_nothing_back);
-        let mut told: Vec<Ticket> = dropped.into_iter().filter_map(|asked| asked.ticket).collect();
+        let dropped = self.requests.take_from_line(|asked| !asked.wish.gives_back());
+        let mut told: Vec<Ticket> = dropped.into_iter().filter_map(|asked| asked.wish.ticket).collect();
         // What was sent before and may have happened is not said to be refused. What gives something back stays in line
         // all the same: the door may open again.
         let not_sent = self.requests.all_mut().filter(|asked| !asked.in_doubt);
-        told.extend(not_sent.filter_map(|asked| asked.ticket.take()));
-        for (ticket, place) in std::mem::take(&mut self.places) {
-            self.waiting.remove(&place);
-            self.give_back(place.give_up(), now, out);
+        told.extend(not_sent.filter_map(|asked| asked.wish.ticket.take()));
+        for ticket in self.places.not_handed_over() {
+            if let Some(undo) = self.places.leave(ticket) {
+                self.give_back(undo, now, out);
+            }
             told.push(ticket);
         }
         out.extend(told.into_iter().map(|ticket| Output::Failed { ticket, error: error.clone() }));
     }
 
-    fn send(&mut self, number: u64, out: &mut Vec<Output>) {
+    fn send(&mut self, number: u64, now: Moment, out: &mut Vec<Output>) {
         let State::Open { id, .. } = self.state else { return };
         let acknowledged = self.requests.acknowledged();
         let Some(asked) = self.requests.get_mut(number) else { return };
-        asked.is_out = true;
-        let op = Some(asked.op.clone());
+        (asked.out_since, asked.again) = (Some(now), None);
+        let op = Some(asked.wish.op.clone());
         out.push(Output::Send(Message::Request(v1::Request { session: id, number, acknowledged, op })));
     }
 
-    fn send_from_line(&mut self, out: &mut Vec<Output>) {
-        if !self.connected || !matches!(self.state, State::Open { .. }) {
+    /// What a new stream must hear of requests.
+    fn send_all(&mut self, now: Moment, out: &mut Vec<Output>) {
+        if self.is_doubtful {
+            return;
+        }
+        for number in self.requests.numbers() {
+            self.send(number, now, out);
+        }
+        self.send_from_line(now, out);
+    }
+
+    fn send_from_line(&mut self, now: Moment, out: &mut Vec<Output>) {
+        if !self.connected || self.is_doubtful || !matches!(self.state, State::Open { .. }) {
             return;
         }
         while let Some(number) = self.requests.number_next() {
-            self.send(number, out);
+            self.send(number, now, out);
         }
     }
 
@@ -341,12 +410,12 @@ impl Session {
         self.end_what_is_late(now, out);
         if let State::Open { id, renewal } = &mut self.state {
             let (id, until) = (*id, renewal.valid_until());
-            if now >= until && !self.held.is_empty() {
+            if now >= until && self.places.holds_anything() {
                 // The cluster may have it for a while yet, and nobody else gets what we do not use.
                 return self.end(&Loss::Expired.into(), Some((id, now + self.ttl)), out);
             }
             if self.connected && renewal.silent_at().is_some_and(|silent| now >= silent) {
-                out.push(Output::LeaveNode);
+                return out.push(Output::LeaveNode);
             } else if self.connected && renewal.due().is_some_and(|due| now >= due) {
                 renewal.sent(now);
                 out.push(Output::Send(keep_alive(id, now)));
@@ -355,53 +424,60 @@ impl Session {
         if let State::Over { close } = &mut self.state {
             *close = close.filter(|(_, until)| now < *until);
         }
-        if let Some((_, numbers)) = self.again.take_if(|(at, _)| now >= *at)
-            && self.connected
-        {
-            match self.state {
-                State::Open { .. } => numbers.into_iter().for_each(|number| self.send(number, out)),
-                _ => self.connected(now, out),
+        if self.connected && self.leaderless.leave_at().is_some_and(|leave| now >= leave) {
+            self.leaderless.leave();
+            return out.push(Output::LeaveNode);
+        }
+        self.ask_again(now, out);
+    }
+
+    fn ask_again(&mut self, now: Moment, out: &mut Vec<Output>) {
+        if self.again.take_if(|at| now >= *at).is_some() && self.connected {
+            self.connected(now, out);
+        }
+        for number in self.requests.numbers() {
+            let again = self.requests.get_mut(number).and_then(|asked| asked.again);
+            if self.connected && again.is_some_and(|at| now >= at) {
+                self.send(number, now, out);
             }
         }
     }
 
-    /// Nobody waits for an answer longer than it wants to. The request itself goes on, to be undone if it worked.
+    /// Nobody waits longer than it wants to. What was asked goes on, to be undone if it worked.
     fn end_what_is_late(&mut self, now: Moment, out: &mut Vec<Output>) {
-        let is_late = |asked: &Asked| asked.deadline().is_some_and(|deadline| now >= deadline);
-        for asked in self.requests.take_from_line(is_late) {
-            let error = Failure::Unreachable(format!("nobody answered within {:?}", asked.patience)).into();
-            out.extend(asked.ticket.map(|ticket| Output::Failed { ticket, error }));
+        for mut asked in self.requests.take_from_line(|asked| asked.is_late(now) && !asked.wish.gives_back()) {
+            out.extend(asked.not_in_time());
         }
-        for asked in self.requests.under_way_mut().filter(|asked| is_late(asked)) {
-            let waited = asked.patience;
-            let error = match asked.is_out || asked.in_doubt {
-                true => Error::Unknown { waited },
-                false => Failure::Unreachable("no majority, or no leader yet".into()).into(),
-            };
-            out.extend(asked.ticket.take().map(|ticket| Output::Failed { ticket, error }));
+        out.extend(self.requests.all_mut().filter(|asked| asked.is_late(now)).filter_map(Asked::not_in_time));
+        for (ticket, error) in self.places.not_granted_in_time(now) {
+            if let Some(undo) = self.places.leave(ticket) {
+                self.give_back(undo, now, out);
+            }
+            out.push(Output::Failed { ticket, error });
         }
     }
 
     /// When [`Session::tick`] has something to do.
     pub(crate) fn wakes_at(&self) -> Option<Moment> {
-        let requests = self.requests.under_way().chain(self.requests.first_in_line()).filter_map(Asked::deadline).min();
+        let requests = self.requests.all().flat_map(|asked| [asked.deadline(), asked.again]).flatten().min();
         let own = match &self.state {
             State::Opening { .. } | State::Over { close: None } => None,
             State::Over { close: Some((_, until)) } => Some(*until),
             State::Open { renewal, .. } => {
-                let expiry = (!self.held.is_empty()).then(|| renewal.valid_until());
+                let expiry = self.places.holds_anything().then(|| renewal.valid_until());
                 let next = if self.connected { renewal.silent_at().or(renewal.due()) } else { None };
                 [expiry, next].into_iter().flatten().min()
             }
         };
-        let again = self.again.as_ref().map(|(at, _)| *at);
-        [requests, own, again].into_iter().flatten().min()
+        let leave = self.leaderless.leave_at().filter(|_| self.connected);
+        [requests, self.places.wakes_at(), own, leave, self.again].into_iter().flatten().min()
     }
 
     fn end(&mut self, error: &Error, close: Option<(i64, Moment)>, out: &mut Vec<Output>) {
         let was_over = matches!(self.state, State::Over { .. });
         self.state = State::Over { close };
         self.again = None;
+        self.leaderless.disconnected();
         if let Some((session, _)) = close.filter(|_| self.connected) {
             out.push(Output::Send(Message::Close(v1::CloseRequest { session })));
         }
@@ -410,15 +486,22 @@ impl Session {
         }
         // First, so that whoever asks again as soon as it is told does so in a new session.
         out.push(Output::Over { session: self.key, error: error.clone() });
+        let nothing_is_lost = self.places.is_empty() && *error == Loss::SessionEnded.into();
         for asked in self.requests.drain() {
-            let in_doubt = (asked.is_out || asked.in_doubt) && outlasts_session(&asked.op);
-            let error = if in_doubt { Error::Unknown { waited: asked.patience } } else { error.clone() };
-            out.extend(asked.ticket.map(|ticket| Output::Failed { ticket, error }));
+            let happened = asked.may_have_happened();
+            let (waited, Wish { op, ticket: Some(ticket), consumes, .. }) = (asked.wish.answer_within(), asked.wish)
+            else {
+                continue;
+            };
+            out.push(match happened && outlasts_session(&op) {
+                true => Output::Failed { ticket, error: Error::Unknown { waited } },
+                false if nothing_is_lost && !happened && consumes.is_none() => Output::NotAsked { ticket, op },
+                false => Output::Failed { ticket, error: error.clone() },
+            });
         }
-        let waiting = std::mem::take(&mut self.waiting).into_values();
-        out.extend(waiting.map(|ticket| Output::Failed { ticket, error: error.clone() }));
-        (self.places, self.early) = (BTreeMap::new(), BTreeMap::new());
-        (self.held, self.tokens) = (BTreeMap::new(), BTreeSet::new());
+        let left = self.places.not_handed_over();
+        out.extend(left.into_iter().map(|ticket| Output::Failed { ticket, error: error.clone() }));
+        (self.places, self.early) = (Places::default(), BTreeMap::new());
     }
 }
 

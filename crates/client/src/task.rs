@@ -19,11 +19,11 @@ use tonic::{Status, Streaming};
 use crate::clock::{Clock, Moment};
 use crate::engine::{Engine, ObserverKey, Subject, Todo};
 use crate::error::{Error, Failure, of_status};
-use crate::handle::{Answered, Possession, SessionHandle, SessionState};
+use crate::handle::{Answered, Possession, SessionHandle, SessionState, Unmet};
 use crate::inbox::{Receiver, WeakSender};
 use crate::nodes::{CONNECT_TIMEOUT, Nodes, why};
 use crate::session::backoff::Backoff;
-use crate::session::{Output, SessionKey, Ticket};
+use crate::session::{Output, SessionKey, Ticket, Wish};
 
 /// The task looks at the clock at least this often while it has something to wait for: timers stand still while the
 /// machine sleeps, the clock does not.
@@ -38,13 +38,40 @@ const HOLDINGS_PAGE: u32 = 1000;
 
 /// What parts of the program want of the task.
 pub(crate) enum Command {
-    Open { session: Arc<SessionState> },
-    Ask { session: SessionKey, op: Op, ticket: Ticket, consumes: Option<Ticket>, answer: Waiter },
-    Abandon { session: SessionKey, ticket: Ticket },
-    Undo { session: SessionKey, possession: Ticket, op: Op },
-    Forget { session: SessionKey, possession: Ticket },
-    Observe { key: ObserverKey, subject: Subject, notices: mpsc::Sender<v1::Notice>, ready: Ready },
+    Open {
+        session: Arc<SessionState>,
+    },
+    Ask {
+        session: SessionKey,
+        op: Op,
+        ticket: Ticket,
+        consumes: Option<Ticket>,
+        wait: Option<Duration>,
+        answer: Waiter,
+    },
+    Abandon {
+        session: SessionKey,
+        ticket: Ticket,
+    },
+    Undo {
+        session: SessionKey,
+        possession: Ticket,
+        op: Op,
+    },
+    Forget {
+        session: SessionKey,
+        possession: Ticket,
+    },
+    Observe {
+        key: ObserverKey,
+        subject: Subject,
+        notices: mpsc::Sender<v1::Notice>,
+        ready: Ready,
+    },
     StopObserving(ObserverKey),
+    CloseSession {
+        session: SessionKey,
+    },
     Close(oneshot::Sender<()>),
 }
 
@@ -52,7 +79,7 @@ pub(crate) enum Command {
 pub(crate) type Ready = oneshot::Sender<Result<(), Error>>;
 
 /// Who waits for the answer to a request.
-pub(crate) type Waiter = oneshot::Sender<Result<Answered, Error>>;
+pub(crate) type Waiter = oneshot::Sender<Result<Answered, Unmet>>;
 
 struct Observer {
     notices: mpsc::Sender<v1::Notice>,
@@ -202,10 +229,12 @@ impl Task {
                 self.engine.open(session.key, session.ttl, rand::random(), now);
                 self.sessions.insert(session.key, session);
             }
-            Some(Command::Ask { session, op, ticket, consumes, answer }) => {
+            Some(Command::Ask { session, op, ticket, consumes, wait, answer }) => {
                 self.waiting.insert(ticket, answer);
-                self.engine.ask(session, op, ticket, consumes, self.patience, now);
+                let wish = Wish { op, ticket: Some(ticket), consumes, patience: self.patience, wait };
+                self.engine.ask(session, wish, now);
             }
+            Some(Command::CloseSession { session }) => self.engine.close(session),
             Some(Command::Abandon { session, ticket }) => {
                 self.waiting.remove(&ticket);
                 self.engine.abandon(session, ticket, now);
@@ -336,7 +365,12 @@ impl Task {
             }
             Output::Failed { ticket, error } => {
                 if let Some(answer) = self.waiting.remove(&ticket) {
-                    let _ = answer.send(Err(self.with_trouble(error)));
+                    let _ = answer.send(Err(Unmet::Error(self.with_trouble(error))));
+                }
+            }
+            Output::NotAsked { ticket, op } => {
+                if let Some(answer) = self.waiting.remove(&ticket) {
+                    let _ = answer.send(Err(Unmet::SessionWasOver(Box::new(op))));
                 }
             }
             Output::Valid { session, until } => {

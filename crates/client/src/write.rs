@@ -87,10 +87,11 @@ impl Write {
             let message = format!("a write of {bytes} bytes is too large: keys and values have 48 KiB at most");
             return Err(Error::Refused(Refusal { code: Code::Mistaken, message, numbers: Default::default() }));
         }
-        let session = match self.session {
-            Some(session) => session,
-            None => self.client.session(None)?,
+        let write = Op::Write(self.write);
+        let written = match self.session {
+            Some(session) => session.ask(write).await,
+            None => self.client.ask(None, None, write).await,
         };
-        session.ask(Op::Write(self.write)).await.map(drop)
+        written.map(drop)
     }
 }

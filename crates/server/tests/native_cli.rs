@@ -76,11 +76,11 @@ fn waiting(node: &Node) -> usize {
 fn a_program_is_run_under_a_lock_and_finds_its_token() {
     let node = start_node();
     let mut last = 0;
-    for _ in 0..3 {
-        let output = run(&node, &["lock", "nightly", "--", "sh", "-c", "echo $TIDELOCK_TOKEN"]);
+    for command in ["lock", "lock", "elect", "elect"] {
+        let output = run(&node, &[command, "nightly", "--", "sh", "-c", "echo $TIDELOCK_TOKEN"]);
         assert!(output.status.success(), "{}", said(&output));
         let token: u64 = String::from_utf8(output.stdout).unwrap().trim().parse().unwrap();
-        assert!(token > last, "{token} after {last}");
+        assert!(token > last, "{command}: {token} after {last}");
         last = token;
     }
     assert_eq!(locks(&node), serde_json::json!([]), "it is given back when the program ends");
@@ -167,12 +167,47 @@ fn a_program_is_ended_when_its_lock_is_lost() {
     let mut holder = start(&node, &["lock", "l", "--grace", "500ms", "--", "sh", "-c", &script]);
     wait_for_file(&polite);
     wait_for_file(&stubborn);
-    let session = locks(&node)[0]["holders"][0]["session"].as_str().unwrap().to_owned();
-    let ended = run(&node, &["sessions", "--end", &session]);
-    assert!(ended.status.success(), "{}", said(&ended));
+    end_the_holder(&node);
     assert_eq!(holder.0.wait().unwrap().code(), Some(76));
     assert!(is_gone(&polite));
     wait_for("the stubborn child to be gone", || is_gone(&stubborn).then_some(()));
+}
+
+/// Ends the session of whoever holds the only lock there is.
+fn end_the_holder(node: &Node) {
+    let session = locks(node)[0]["holders"][0]["session"].as_str().unwrap().to_owned();
+    let ended = run(node, &["sessions", "--end", &session]);
+    assert!(ended.status.success(), "{}", said(&ended));
+}
+
+/// The grace is for putting things in order. Killed before it is over, a program leaves half of something; never killed,
+/// one that does not listen works on without its lock.
+#[test]
+fn a_program_that_lost_its_lock_has_its_grace_and_no_more() {
+    let node = start_node();
+    let dir = tempfile::tempdir().unwrap();
+    let file = |name: &str| dir.path().join(name);
+    let path = dir.path().display();
+    // Asked to end, this one puts things in order for a while and ends.
+    let orderly = format!(
+        "trap 'touch {path}/asked; sleep 0.5; touch {path}/done; exit 0' TERM; touch {path}/orderly; \
+         while :; do sleep 0.05; done"
+    );
+    let mut holder = start(&node, &["lock", "l", "--grace", "10m", "--", "sh", "-c", &orderly]);
+    wait_for_file(&file("orderly"));
+    end_the_holder(&node);
+    assert_eq!(code_of(&mut holder), Some(76));
+    assert!(file("done").exists(), "it was killed within its grace");
+    // This one hears it, and goes on.
+    fs::remove_file(file("asked")).unwrap();
+    let grace = std::time::Duration::from_secs(2);
+    let deaf = format!("trap 'touch {path}/asked' TERM; touch {path}/deaf; while :; do sleep 0.05; done");
+    let mut holder = start(&node, &["lock", "l", "--grace", "2s", "--", "sh", "-c", &deaf]);
+    wait_for_file(&file("deaf"));
+    let before = std::time::Instant::now();
+    end_the_holder(&node);
+    assert_eq!(code_of(&mut holder), Some(76));
+    assert!(file("asked").exists() && before.elapsed() >= grace, "after {:?}", before.elapsed());
 }
 
 /// L12: the same when nobody can be reached: then nobody says that the lock is lost, and it is all the same.

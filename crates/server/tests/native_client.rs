@@ -294,6 +294,31 @@ async fn a_leader_names_its_successor() {
     assert_eq!(within("news", changes.next()).await.unwrap(), None);
 }
 
+/// Who stands by for many leads them all when their leader dies: all are granted at one revision, and so under one number.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_stands_by_for_many_elections_leads_all_of_them_when_their_leader_dies() {
+    const ELECTIONS: usize = 50;
+    let (_cluster, ports) = Cluster::start_native(1);
+    let (leader, standby, operator) = (client(&ports).await, client(&ports).await, client(&ports).await);
+    let mut led = Vec::new();
+    for number in 0..ELECTIONS {
+        led.push(leader.election(&format!("e{number}")).campaign().await.unwrap());
+    }
+    let stand = |number: usize| {
+        let election = standby.election(&format!("e{number}"));
+        tokio::spawn(async move { election.campaign().await })
+    };
+    let stands: Vec<_> = (0..ELECTIONS).map(stand).collect();
+    until("all to stand", async || (members(&operator).await == 2 * ELECTIONS as u64).then_some(())).await;
+    operator.end_session(leader.session_id().unwrap()).await.unwrap();
+    for stands in stands {
+        let leads = within("the lead", stands).await.unwrap().unwrap();
+        leads.confirm().await.unwrap();
+        leads.resign().await.unwrap();
+    }
+    until_nothing_is_held(&operator).await;
+}
+
 /// EL4: the epoch of a leader is a token like a lock's. A leader that was replaced and does not know must be stopped by
 /// what it writes to, and must not stop the one that leads now.
 #[tokio::test]

@@ -1,4 +1,4 @@
-//! The guides in `docs/native/`, as a reader would use them: their Rust is compiled and run against a real node, their
+//! The guides in `docs/native/` and `docs/locks-in-scripts.md`, as a reader would use them: their Rust is compiled and run against a real node, their
 //! commands are run, their calls with `curl` are made, and their SQL is that of `crates/client/examples/ledger/sql`, which
 //! `paused_process.rs` runs.
 
@@ -171,7 +171,7 @@ fn run(port: u16, block: &str) {
 fn the_commands_and_calls_of_the_guides_work_as_they_are_printed() {
     let (_cluster, ports) = Cluster::start_native(1);
     let (mut calls, mut scripts) = (0, 0);
-    for (page, text) in files("docs/native", ".md") {
+    for (page, text) in files("docs/native", ".md").into_iter().chain(files("docs", "locks-in-scripts.md")) {
         let mut told = BTreeMap::new();
         for block in blocks(&text, "sh") {
             println!("{page}:\n{block}");

@@ -86,7 +86,7 @@ mod tests {
     use crate::clock::Moment;
     use crate::engine::{Engine, Todo};
     use crate::error::{Code, Error};
-    use crate::session::{Output, Ticket};
+    use crate::session::{Output, Ticket, Wish};
 
     const PATIENCE: Duration = Duration::from_secs(5);
 
@@ -126,7 +126,8 @@ mod tests {
         }
 
         fn ask(&mut self, ticket: Ticket, op: Op) {
-            self.engine.ask(1, op, ticket, None, PATIENCE, now());
+            let wish = Wish { op, ticket: Some(ticket), consumes: None, patience: PATIENCE, wait: None };
+            self.engine.ask(1, wish, now());
         }
 
         fn carry_out(&mut self) {

@@ -29,8 +29,13 @@ impl<R> Requests<R> {
         if self.line.len() >= LINE_MAX {
             return Err(request);
         }
-        self.line.push_back(request);
+        self.push_always(request);
         Ok(())
+    }
+
+    /// Puts a request into the line, even if that is full: for what has a bound of its own.
+    pub(crate) fn push_always(&mut self, request: R) {
+        self.line.push_back(request);
     }
 
     /// Numbers the next request in line, if it may be sent.
@@ -72,17 +77,20 @@ impl<R> Requests<R> {
         self.under_way.values_mut()
     }
 
-    /// Under way and in line.
     pub(crate) fn all_mut(&mut self) -> impl Iterator<Item = &mut R> {
         self.under_way.values_mut().chain(&mut self.line)
     }
 
-    pub(crate) fn first_in_line(&self) -> Option<&R> {
-        self.line.front()
+    /// Under way and in line.
+    pub(crate) fn all(&self) -> impl Iterator<Item = &R> {
+        self.under_way.values().chain(&self.line)
     }
 
     /// Takes those out of the line that are not wanted any more.
-    pub(crate) fn take_from_line(&mut self, mut unwanted: impl FnMut(&R) -> bool) -> Vec<R> {
+    pub(crate) fn take_from_line(&mut self, unwanted: impl Fn(&R) -> bool) -> Vec<R> {
+        if !self.line.iter().any(&unwanted) {
+            return Vec::new();
+        }
         let (gone, kept) = std::mem::take(&mut self.line).into_iter().partition(|request| unwanted(request));
         self.line = kept;
         Vec::from_iter::<VecDeque<R>>(gone)

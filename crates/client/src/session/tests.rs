@@ -1,17 +1,19 @@
-//! A session against a small cluster of one election that lives in memory: what is dropped leaves nothing behind, what is
-//! late is lost, what is asked again happens once.
+//! A session against a small cluster of some elections that lives in memory: what is dropped leaves nothing behind, what
+//! is late is lost, what is asked again happens once.
 
+mod any_point;
 mod fake;
+mod give_back;
+mod nodes;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use proptest::prelude::*;
 use tidelock_native_api::v1::{self, answer::Answer, request::Op};
 
-use super::{Output, Session, Ticket};
+use super::{Output, Session, Ticket, Wish};
 use crate::clock::Moment;
 use crate::error::{Code, Error, Failure, Loss, Refusal};
-use fake::Fake;
+use fake::{Fake, NAME};
 use std::time::Duration;
 
 const TTL: Duration = Duration::from_secs(30);
@@ -22,7 +24,11 @@ fn at(seconds: u64) -> Moment {
 }
 
 fn acquire() -> Op {
-    Op::Campaign(v1::Campaign { name: "l".into(), ..Default::default() })
+    acquire_of(NAME)
+}
+
+fn acquire_of(name: &str) -> Op {
+    Op::Campaign(v1::Campaign { name: name.into(), ..Default::default() })
 }
 
 fn add() -> Op {
@@ -37,6 +43,8 @@ struct Pair {
     connected: bool,
     held: Vec<(Ticket, u64, Op)>,
     failed: Vec<(Ticket, Error)>,
+    /// May be asked in another session.
+    not_asked: Vec<Ticket>,
     over: Option<Error>,
     valid_until: Moment,
     /// Nothing is sent to who left the node.
@@ -53,6 +61,7 @@ impl Pair {
             connected: false,
             held: Vec::new(),
             failed: Vec::new(),
+            not_asked: Vec::new(),
             over: None,
             valid_until: at(0),
             left_node: false,
@@ -90,6 +99,10 @@ impl Pair {
                     assert!(self.told.insert(ticket), "ticket {ticket} was answered twice");
                     self.failed.push((ticket, error));
                 }
+                Output::NotAsked { ticket, .. } => {
+                    assert!(self.told.insert(ticket), "ticket {ticket} was answered twice");
+                    self.not_asked.push(ticket);
+                }
                 Output::Valid { until, .. } => self.valid_until = until,
                 Output::Over { error, .. } => self.over = Some(error),
                 Output::AskHoldings { .. } => {
@@ -105,7 +118,13 @@ impl Pair {
     }
 
     fn ask(&mut self, ticket: Ticket, op: Op) {
-        self.input(|session, now, out| session.ask(op, Some(ticket), None, PATIENCE, now, out));
+        self.ask_within(ticket, op, None);
+    }
+
+    /// A grant is waited for at most that long.
+    fn ask_within(&mut self, ticket: Ticket, op: Op, wait: Option<Duration>) {
+        let wish = Wish { op, ticket: Some(ticket), consumes: None, patience: PATIENCE, wait };
+        self.input(|session, now, out| session.ask(wish, now, out));
     }
 
     fn abandon(&mut self, ticket: Ticket) {
@@ -115,6 +134,13 @@ impl Pair {
     fn drop_held(&mut self, which: usize) {
         let (ticket, _, undo) = self.held.remove(which);
         self.input(|session, now, out| session.undo(ticket, undo, now, out));
+    }
+
+    /// Gives something back, and waits for the answer.
+    fn release(&mut self, ticket: Ticket, which: usize) {
+        let (held, _, op) = self.held.remove(which);
+        let wish = Wish { op, ticket: Some(ticket), consumes: Some(held), patience: PATIENCE, wait: None };
+        self.input(|session, now, out| session.ask(wish, now, out));
     }
 
     fn connect(&mut self) {
@@ -185,11 +211,11 @@ fn a_free_lock_is_had_and_given_back() {
     let mut pair = Pair::open();
     pair.ask(1, acquire());
     pair.settle();
-    assert_eq!(pair.cluster.queue.len(), 1);
-    assert_eq!(pair.held[0].1, pair.cluster.queue[0].token);
+    assert_eq!(pair.cluster.queue().len(), 1);
+    assert_eq!(pair.held[0].1, pair.cluster.queue()[0].token);
     pair.drop_held(0);
     pair.settle();
-    assert!(pair.cluster.queue.is_empty());
+    assert!(pair.cluster.queue().is_empty());
 }
 
 /// Somebody who stops waiting must not keep those behind it waiting.
@@ -197,13 +223,13 @@ fn a_free_lock_is_had_and_given_back() {
 fn an_abandoned_waiter_leaves_the_queue_whether_or_not_its_place_is_known() {
     for known in [false, true] {
         let mut pair = Pair::open();
-        pair.cluster.stranger_enters();
+        pair.cluster.stranger_enters(NAME);
         pair.ask(1, acquire());
         pair.carry_to_cluster();
         if known {
             pair.settle();
         }
-        assert_eq!(pair.cluster.queue.len(), 2);
+        assert_eq!(pair.cluster.queue().len(), 2);
         pair.abandon(1);
         pair.settle();
         assert_eq!(pair.cluster.ours(), 0, "known: {known}");
@@ -215,10 +241,10 @@ fn an_abandoned_waiter_leaves_the_queue_whether_or_not_its_place_is_known() {
 #[test]
 fn a_grant_that_crosses_the_giving_up_is_given_back() {
     let mut pair = Pair::open();
-    pair.cluster.stranger_enters();
+    pair.cluster.stranger_enters(NAME);
     pair.ask(1, acquire());
     pair.settle();
-    pair.cluster.stranger_leaves();
+    pair.cluster.stranger_leaves(NAME);
     assert_eq!(pair.cluster.ours(), 1);
     pair.abandon(1);
     pair.settle();
@@ -265,7 +291,7 @@ fn a_request_asked_again_on_another_connection_takes_one_place() {
     pair.disconnect();
     pair.connect();
     pair.settle();
-    assert_eq!((pair.cluster.queue.len(), pair.held.len()), (1, 1));
+    assert_eq!((pair.cluster.queue().len(), pair.held.len()), (1, 1));
     assert_eq!(pair.cluster.carried_out, 1);
 }
 
@@ -273,11 +299,11 @@ fn a_request_asked_again_on_another_connection_takes_one_place() {
 #[test]
 fn a_grant_missed_while_disconnected_is_told_on_the_next_connection() {
     let mut pair = Pair::open();
-    pair.cluster.stranger_enters();
+    pair.cluster.stranger_enters(NAME);
     pair.ask(1, acquire());
     pair.carry_to_cluster();
     pair.disconnect();
-    pair.cluster.stranger_leaves();
+    pair.cluster.stranger_leaves(NAME);
     pair.connect();
     pair.settle();
     assert_eq!(pair.held.len(), 1);
@@ -288,11 +314,11 @@ fn a_grant_missed_while_disconnected_is_told_on_the_next_connection() {
 #[test]
 fn a_grant_that_an_answer_overtook_is_told_after_another_loss_of_the_connection() {
     let mut pair = Pair::open();
-    pair.cluster.stranger_enters();
+    pair.cluster.stranger_enters(NAME);
     pair.ask(1, acquire());
     pair.settle();
     pair.disconnect();
-    pair.cluster.stranger_leaves();
+    pair.cluster.stranger_leaves(NAME);
     pair.connect();
     pair.ask(2, add());
     while !pair.told.contains(&2) {
@@ -310,11 +336,11 @@ fn a_grant_that_an_answer_overtook_is_told_after_another_loss_of_the_connection(
 #[test]
 fn a_grant_missed_before_a_compaction_is_found_by_asking_what_is_held() {
     let mut pair = Pair::open();
-    pair.cluster.stranger_enters();
+    pair.cluster.stranger_enters(NAME);
     pair.ask(1, acquire());
     pair.settle();
     pair.disconnect();
-    pair.cluster.stranger_leaves();
+    pair.cluster.stranger_leaves(NAME);
     pair.cluster.compact();
     pair.connect();
     pair.settle();
@@ -348,7 +374,7 @@ fn what_was_not_renewed_in_time_is_lost_for_good() {
 #[test]
 fn a_waiter_keeps_its_place_through_an_outage() {
     let mut pair = Pair::open();
-    pair.cluster.stranger_enters();
+    pair.cluster.stranger_enters(NAME);
     pair.ask(1, acquire());
     pair.settle();
     pair.disconnect();
@@ -356,7 +382,7 @@ fn a_waiter_keeps_its_place_through_an_outage() {
     pair.connect();
     pair.settle();
     assert_eq!(pair.over, None);
-    pair.cluster.stranger_leaves();
+    pair.cluster.stranger_leaves(NAME);
     pair.settle();
     assert_eq!(pair.held.len(), 1);
 }
@@ -365,7 +391,7 @@ fn a_waiter_keeps_its_place_through_an_outage() {
 #[test]
 fn who_waits_is_told_when_the_session_ends() {
     let mut pair = Pair::open();
-    pair.cluster.stranger_enters();
+    pair.cluster.stranger_enters(NAME);
     pair.ask(1, acquire());
     pair.settle();
     pair.cluster.end_session();
@@ -437,10 +463,10 @@ fn a_request_that_could_not_be_carried_out_is_asked_again() {
 #[test]
 fn a_place_that_was_moved_is_given_back_by_its_token() {
     let mut pair = Pair::open();
-    pair.cluster.stranger_enters();
+    pair.cluster.stranger_enters(NAME);
     pair.ask(1, acquire());
     pair.settle();
-    pair.cluster.stranger_names_us();
+    pair.cluster.stranger_names_us(NAME);
     pair.abandon(1);
     pair.settle();
     assert_eq!(pair.cluster.ours(), 0);
@@ -459,146 +485,4 @@ fn closing_waits_for_what_is_under_way_and_then_closes() {
     assert_eq!(pair.over, Some(Failure::Closed.into()));
     assert!(pair.session.is_done());
     assert!(pair.cluster.is_closed);
-}
-
-#[derive(Clone, Debug)]
-enum Step {
-    Ask,
-    Abandon(usize),
-    DropHeld(usize),
-    ToCluster,
-    ToClient,
-    Disconnect,
-    Connect,
-    StrangerEnters,
-    StrangerLeaves,
-    StrangerNamesUs,
-    Unavailable,
-    Compact,
-    Pass,
-}
-
-fn steps() -> impl Strategy<Value = Vec<Step>> {
-    let step = prop_oneof![
-        4 => Just(Step::Ask),
-        3 => any::<prop::sample::Index>().prop_map(|index| Step::Abandon(index.index(1 << 16))),
-        2 => any::<prop::sample::Index>().prop_map(|index| Step::DropHeld(index.index(1 << 16))),
-        8 => Just(Step::ToCluster),
-        8 => Just(Step::ToClient),
-        1 => Just(Step::Disconnect),
-        3 => Just(Step::Connect),
-        2 => Just(Step::StrangerEnters),
-        2 => Just(Step::StrangerLeaves),
-        1 => Just(Step::StrangerNamesUs),
-        1 => Just(Step::Unavailable),
-        1 => Just(Step::Compact),
-        2 => Just(Step::Pass),
-    ];
-    prop::collection::vec(step, 0..120)
-}
-
-/// Does all this, and tells which tickets are still wanted.
-fn carry_out(pair: &mut Pair, steps: Vec<Step>) -> Vec<Ticket> {
-    let (mut next, mut wanted): (Ticket, Vec<Ticket>) = (1, Vec::new());
-    for step in steps {
-        match step {
-            Step::Ask => {
-                pair.ask(next, acquire());
-                wanted.push(next);
-                next += 1;
-            }
-            Step::Abandon(which) if !wanted.is_empty() => {
-                let ticket = wanted.swap_remove(which % wanted.len());
-                // Whoever has its answer holds it and drops that instead.
-                if !pair.told.contains(&ticket) {
-                    pair.abandon(ticket);
-                }
-            }
-            Step::DropHeld(which) if !pair.held.is_empty() => pair.drop_held(which % pair.held.len()),
-            Step::ToCluster => pair.carry_to_cluster(),
-            Step::ToClient => pair.carry_to_client(),
-            Step::Disconnect => pair.disconnect(),
-            Step::Connect => pair.connect(),
-            Step::StrangerEnters => pair.cluster.stranger_enters(),
-            Step::StrangerLeaves => pair.cluster.stranger_leaves(),
-            Step::StrangerNamesUs => pair.cluster.stranger_names_us(),
-            Step::Unavailable => pair.cluster.unavailable += 1,
-            Step::Compact => pair.cluster.compact(),
-            Step::Abandon(_) | Step::DropHeld(_) => {}
-            Step::Pass => pair.pass_a_moment(),
-        }
-        assert!(pair.cluster.holders() <= 1, "K2");
-    }
-    pair.cluster.unavailable = 0;
-    wanted
-}
-
-/// Named to follow the leader before it was told its place, with the history gone: what the session holds names the leader's
-/// place alone, and the answer, when it comes, the one that is gone. Neither says that they are the same.
-#[test]
-fn a_place_that_moved_before_its_answer_came_is_found() {
-    let mut pair = Pair::new();
-    let before = vec![Step::Connect, Step::ToCluster, Step::StrangerEnters, Step::Ask, Step::ToClient, Step::Ask];
-    let away = vec![Step::ToCluster, Step::Disconnect, Step::StrangerNamesUs, Step::Unavailable, Step::Compact];
-    let back = vec![Step::Connect, Step::ToCluster, Step::ToCluster];
-    let wanted = carry_out(&mut pair, [before, away, back].concat());
-    for _ in 0..2 * wanted.len() + 4 {
-        pair.settle();
-        while !pair.held.is_empty() {
-            pair.drop_held(0);
-        }
-        pair.pass_a_moment();
-    }
-    assert_eq!(&pair.failed, &[]);
-    assert!(wanted.iter().all(|ticket| pair.told.contains(ticket)), "{:?}", pair.told);
-}
-
-proptest! {
-    #![proptest_config(ProptestConfig { cases: 2000, failure_persistence: None, ..ProptestConfig::default() })]
-
-    /// Whatever is dropped, at whatever point, over whatever connections: when nobody wants anything any more, nothing
-    /// of this session is in the queue (K2, K5), each request happened once (H25), and each ticket was told once.
-    #[test]
-    fn nothing_is_left_behind_by_who_drops_at_any_point(steps in steps()) {
-        let mut pair = Pair::new();
-        let wanted = carry_out(&mut pair, steps);
-        for ticket in wanted.into_iter().filter(|ticket| !pair.told.contains(ticket)).collect::<Vec<_>>() {
-            pair.abandon(ticket);
-        }
-        pair.connect();
-        for _ in 0..4 {
-            pair.settle();
-            while !pair.held.is_empty() {
-                pair.drop_held(0);
-            }
-            pair.pass_a_moment();
-        }
-        pair.settle();
-        prop_assert_eq!(&pair.failed, &[]);
-        prop_assert_eq!(pair.cluster.ours(), 0);
-        prop_assert!(pair.session.requests.is_empty());
-        prop_assert!(pair.session.held.is_empty() && pair.session.early.is_empty() && pair.session.places.is_empty());
-    }
-    /// Whoever still wants a place has its turn in the end, whatever was lost or came late: a grant that nobody hears of
-    /// stops the whole queue.
-    #[test]
-    fn who_goes_on_waiting_is_let_in_in_the_end(steps in steps()) {
-        let mut pair = Pair::new();
-        let wanted = carry_out(&mut pair, steps);
-        pair.connect();
-        while pair.cluster.queue.len() > pair.cluster.ours() {
-            pair.cluster.stranger_leaves();
-        }
-        for _ in 0..2 * wanted.len() + 4 {
-            pair.settle();
-            while !pair.held.is_empty() {
-                pair.drop_held(0);
-            }
-            pair.pass_a_moment();
-        }
-        prop_assert_eq!(&pair.failed, &[]);
-        for ticket in wanted {
-            prop_assert!(pair.told.contains(&ticket), "ticket {} waits for ever", ticket);
-        }
-    }
 }

@@ -4,14 +4,17 @@ use std::time::Duration;
 
 use tidelock_native_api::v1::{self, Kind, answer::Answer, from_client::Message};
 
+use super::places::Given;
 use super::renewal::Renewal;
-use super::undo::{PlaceKey, queue_of, undo_of};
-use super::{Asked, Output, Session, State, Ticket, keep_alive};
+use super::undo::{GrantKey, PlaceKey, queue_of, undo_of};
+use super::{Asked, Output, Session, State, Ticket, Wish, keep_alive};
 use crate::clock::Moment;
-use crate::error::{Code, Error, Loss, Refusal, of_wire};
+use crate::error::{Code, Error, Loss, Refusal, is_overload, of_wire, refusal};
 
 /// How long to wait before a request that the node could not carry out is asked again.
 const ASK_AGAIN_AFTER: Duration = Duration::from_millis(50);
+/// The longest pause before a cluster that has too much to do is asked again.
+const OVERLOAD_PAUSE_MAX: Duration = Duration::from_secs(1);
 /// Most grants kept that came before the replies that name their places: no more than requests under way, by far.
 const EARLY_MAX: usize = 128;
 
@@ -25,7 +28,8 @@ impl Session {
         if let Some(error) = &reply.error {
             match of_wire(error) {
                 Some(error) => self.end(&error, None, out),
-                None => self.again = Some((now + ASK_AGAIN_AFTER, Vec::new())),
+                // If it goes on like this the node is left: see `leaderless`.
+                None => self.again = Some(now + ASK_AGAIN_AFTER),
             }
             return;
         }
@@ -37,7 +41,8 @@ impl Session {
         self.told = reply.header.map_or(0, |header| header.revision);
         self.state = State::Open { id: reply.session, renewal };
         (self.again, self.is_attached) = (None, true);
-        self.send_from_line(out);
+        self.leaderless.works();
+        self.send_from_line(now, out);
         self.finish_closing(out);
     }
 
@@ -52,20 +57,21 @@ impl Session {
             }
             Some(Outcome::Error(error)) => match of_wire(&error) {
                 None => return self.ask_again_later(reply.number, &error, now),
-                Some(Error::Lost(Loss::SessionEnded)) => return self.end(&Loss::SessionEnded.into(), None, out),
+                Some(Error::Lost(Loss::SessionEnded)) => return self.unknown_session(reply.number, out),
                 Some(error) => Err(error),
             },
             _ => Err(Error::protocol("a reply without a result")),
         };
         // Notices up to this revision came before; a first answer that is repeated has an old one.
         self.told_up_to(revision);
+        self.leaderless.works();
         let Some(asked) = self.requests.answered(reply.number) else { return };
         match answer {
             Ok(answer) => self.carried_out(asked, answer, now, out),
-            Err(error) => out.extend(asked.ticket.map(|ticket| Output::Failed { ticket, error })),
+            Err(error) => out.extend(asked.wish.ticket.map(|ticket| Output::Failed { ticket, error })),
         }
         self.give_back_early(now, out);
-        self.send_from_line(out);
+        self.send_from_line(now, out);
         self.finish_closing(out);
     }
 
@@ -73,8 +79,16 @@ impl Session {
     /// that proves ends when the user is changed; a new stream shows it again.
     fn may_show_again(&mut self, number: u64) -> bool {
         let Some(asked) = self.requests.get_mut(number) else { return false };
-        asked.is_out = false;
+        asked.out_since = None;
         !std::mem::replace(&mut asked.shown_again, true)
+    }
+
+    /// The session was over when this came, so it was not carried out; unless it was before, when it was sent first.
+    fn unknown_session(&mut self, number: u64, out: &mut Vec<Output>) {
+        if let Some(asked) = self.requests.get_mut(number) {
+            asked.out_since = None;
+        }
+        self.end(&Loss::SessionEnded.into(), None, out);
     }
 
     /// No node can read this request: it was never carried out, and is not sent again.
@@ -82,20 +96,34 @@ impl Session {
         let Some(asked) = self.requests.answered(number) else { return };
         let message = format!("the cluster cannot read the request: {why}");
         let error = Error::Refused(Refusal { code: Code::Mistaken, message, numbers: Default::default() });
-        out.extend(asked.ticket.map(|ticket| Output::Failed { ticket, error }));
+        out.extend(asked.wish.ticket.map(|ticket| Output::Failed { ticket, error }));
         self.finish_closing(out);
     }
 
+    /// It was not carried out, or nobody knows. Under its number it may be asked as often as one likes.
     fn ask_again_later(&mut self, number: u64, error: &v1::Error, now: Moment) {
+        use v1::error::Family;
         let Some(asked) = self.requests.get_mut(number) else { return };
-        asked.is_out = false;
-        asked.in_doubt |= error.family() == v1::error::Family::Unknown;
-        self.again.get_or_insert_with(|| (now + ASK_AGAIN_AFTER, Vec::new())).1.push(number);
+        let sent = asked.out_since.take();
+        asked.in_doubt |= error.family() == Family::Unknown;
+        let pause = if is_overload(error) {
+            let (pauses, words) = &mut asked.overloaded;
+            *words = Some(refusal(error));
+            // Not drawn, so that nothing here is left to chance, and yet another one for each client.
+            let dice = (self.client ^ now.nanos().wrapping_mul(number)) as u32;
+            pauses.failed(OVERLOAD_PAUSE_MAX, dice)
+        } else {
+            ASK_AGAIN_AFTER
+        };
+        asked.again = Some(now + pause);
+        if let (Some(sent), Family::Unknown | Family::Unavailable) = (sent, error.family()) {
+            self.leaderless.asked_in_vain(sent);
+        }
     }
 
     fn carried_out(&mut self, asked: Asked, answer: Answer, now: Moment, out: &mut Vec<Output>) {
-        let Asked { op, ticket, .. } = asked;
-        let (answer, token) = match (answer, queue_of(&op)) {
+        let Asked { wish: Wish { op, ticket, wait, .. }, since, .. } = asked;
+        let (answer, grant) = match (answer, queue_of(&op)) {
             (Answer::Place(mut place), Some((kind, name))) => {
                 let key = PlaceKey::new(kind, name, place.place);
                 if let Some((moved_to, token)) = self.early.remove(&key) {
@@ -105,25 +133,31 @@ impl Session {
                     && let Some(ticket) = ticket
                 {
                     self.look_again_if_it_moved(&key, out);
-                    self.places.insert(ticket, key.clone());
-                    self.waiting.insert(key, ticket);
+                    self.places.stand(ticket, key, wait.map(|wait| (since + wait, wait)));
                     return;
                 }
-                (Answer::Place(place), place.token)
+                let grant = GrantKey { kind: key.kind, name: key.name, token: place.token };
+                (Answer::Place(place), (place.token != 0).then_some(grant))
             }
-            (answer, _) => (answer, 0),
+            (answer, _) => (answer, None),
         };
-        let undo = undo_of(&op, &answer);
-        match (ticket, undo) {
-            (Some(ticket), undo) => {
-                if undo.is_some() {
-                    self.take_possession(ticket, token);
-                }
-                out.push(Output::Answered { session: self.key, ticket, answer, undo });
-            }
+        match (ticket, undo_of(&op, &answer)) {
+            (Some(ticket), Some(undo)) => self.hand_over(ticket, Given { grant, answer, undo }, now, out),
+            (Some(ticket), None) => out.push(Output::Answered { session: self.key, ticket, answer, undo: None }),
             (None, Some(undo)) => self.give_back(undo, now, out),
             (None, None) => {}
         }
+    }
+
+    /// Hands something over, unless it could not be relied on: who was away for so long must first hear that the session
+    /// is still there.
+    fn hand_over(&mut self, ticket: Ticket, given: Given, now: Moment, out: &mut Vec<Output>) {
+        if matches!(&self.state, State::Open { renewal, .. } if now >= renewal.valid_until()) {
+            return self.places.keep_back(ticket, given);
+        }
+        let Given { grant, answer, undo } = given;
+        self.places.hold(ticket, grant);
+        out.push(Output::Answered { session: self.key, ticket, answer, undo: Some(undo) });
     }
 
     /// A grant of the same election that is nobody's may be that of this place: its session was named to follow the leader
@@ -145,13 +179,6 @@ impl Session {
         }
     }
 
-    fn take_possession(&mut self, ticket: Ticket, token: u64) {
-        self.held.insert(ticket, token);
-        if token != 0 {
-            self.tokens.insert(token);
-        }
-    }
-
     /// A place was granted.
     pub(crate) fn granted(&mut self, granted: &v1::Granted, revision: u64, now: Moment, out: &mut Vec<Output>) {
         // Another change of the same revision may follow.
@@ -159,16 +186,15 @@ impl Session {
         let known_as = if granted.moved_from == 0 { granted.place } else { granted.moved_from };
         let known_as = PlaceKey { kind: granted.kind, name: granted.name.clone(), place: known_as };
         let key = PlaceKey { place: granted.place, ..known_as.clone() };
-        if self.tokens.contains(&granted.token) {
+        let grant = GrantKey { kind: granted.kind, name: granted.name.clone(), token: granted.token };
+        if self.places.has_grant(&grant) {
             return; // Told twice, once on each of two connections.
         }
-        if let Some(ticket) = self.waiting.remove(&known_as) {
-            self.places.remove(&ticket);
-            self.early.retain(|_, (_, token)| *token != granted.token);
-            let place = v1::Place { place: granted.place, token: granted.token, ahead: 0 };
-            let undo = Some(key.release(granted.token));
-            self.take_possession(ticket, granted.token);
-            out.push(Output::Answered { session: self.key, ticket, answer: Answer::Place(place), undo });
+        if let Some(ticket) = self.places.take(&known_as) {
+            self.early.retain(|early, (_, token)| !early.is_of_same_queue(&key) || *token != granted.token);
+            let answer = Answer::Place(v1::Place { place: granted.place, token: granted.token, ahead: 0 });
+            let undo = key.release(granted.token);
+            self.hand_over(ticket, Given { grant: Some(grant), answer, undo }, now, out);
         } else if self.is_asking_for(granted.kind, &granted.name) && self.early.len() < EARLY_MAX {
             self.early.insert(known_as, (granted.place, granted.token));
         } else {
@@ -178,7 +204,7 @@ impl Session {
     }
 
     fn is_asking_for(&self, kind: i32, name: &str) -> bool {
-        let queues = self.requests.under_way().filter_map(|asked| queue_of(&asked.op));
+        let queues = self.requests.under_way().filter_map(|asked| queue_of(&asked.wish.op));
         queues.into_iter().any(|(asked, its_name)| i32::from(asked) == kind && its_name == name)
     }
 
@@ -203,6 +229,9 @@ impl Session {
         }
         self.is_attached = true;
         out.push(Output::Send(keep_alive(attached.session, now)));
+        if std::mem::take(&mut self.is_doubtful) {
+            self.send_all(now, out);
+        }
         // What was missed has been told by now; `told` moves on with what comes.
         self.is_catching_up = false;
         if self.told == 0 {
@@ -220,6 +249,9 @@ impl Session {
         let State::Open { renewal, .. } = &mut self.state else { return };
         renewal.acknowledged(Moment::from_nanos(kept.sent), Duration::from_millis(kept.ttl_ms.into()));
         out.push(Output::Valid { session: self.key, until: renewal.valid_until() });
+        for (ticket, given) in self.places.take_unconfirmed() {
+            self.hand_over(ticket, given, now, out);
+        }
     }
 
     /// The node serves the session no more.
@@ -245,7 +277,7 @@ impl Session {
             let (kind, name, place) = (holding.kind, &holding.name, holding.place);
             let key = PlaceKey { kind, name: name.clone(), place };
             // A successor has the leader's place instead of its own; only an election can have moved it.
-            let moved_from = match self.waiting.contains_key(&key) || kind != i32::from(Kind::Election) {
+            let moved_from = match self.places.waits_at(&key) || kind != i32::from(Kind::Election) {
                 true => 0,
                 false => self.missing_from(holdings, kind, name, revision).unwrap_or(0),
             };
@@ -253,19 +285,18 @@ impl Session {
             let granted = v1::Granted { kind, name, place, moved_from, session: 0, token, ..Default::default() };
             self.granted(&granted, revision, now, out);
         }
-        let gone: Vec<(PlaceKey, Ticket)> = self.waiting.iter().map(|(key, ticket)| (key.clone(), *ticket)).collect();
-        for (key, ticket) in gone.into_iter().filter(|(key, _)| key.place <= revision && !has(holdings, key)) {
-            self.waiting.remove(&key);
-            self.places.remove(&ticket);
-            out.push(Output::Failed { ticket, error: Loss::SessionEnded.into() });
-        }
+        let is_gone = |key: &&PlaceKey| key.place <= revision && !has(holdings, key);
+        let gone: Vec<PlaceKey> = self.places.waiting().filter(is_gone).cloned().collect();
+        let gone = gone.into_iter().filter_map(|key| self.places.take(&key));
+        out.extend(gone.map(|ticket| Output::Failed { ticket, error: Loss::SessionEnded.into() }));
         self.give_back_early(now, out);
     }
 
     /// A place that is waited for and is not among these, although it was taken by then: a place is called after the
     /// revision it was taken at.
     fn missing_from(&self, holdings: &[v1::Holding], kind: i32, name: &str, revision: u64) -> Option<u64> {
-        let mut ours = self.waiting.keys().filter(|key| key.kind == kind && key.name == name && key.place <= revision);
+        let mut ours =
+            self.places.waiting().filter(|key| key.kind == kind && key.name == name && key.place <= revision);
         ours.find(|key| !has(holdings, key)).map(|key| key.place)
     }
 
@@ -273,7 +304,7 @@ impl Session {
     pub(crate) fn closed(&mut self, reply: &v1::CloseReply, now: Moment) {
         let may_be_asked_again = reply.error.as_ref().is_some_and(|error| of_wire(error).is_none());
         match &mut self.state {
-            State::Over { .. } if may_be_asked_again => self.again = Some((now + ASK_AGAIN_AFTER, Vec::new())),
+            State::Over { .. } if may_be_asked_again => self.again = Some(now + ASK_AGAIN_AFTER),
             State::Over { close } => *close = None,
             _ => {}
         }

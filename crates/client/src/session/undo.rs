@@ -31,6 +31,15 @@ impl PlaceKey {
     }
 }
 
+/// A grant, by what it is given back with. A token is one queue's own: when somebody dies who held a hundred locks, the
+/// next in each of the hundred queues is granted under the same number.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct GrantKey {
+    pub(crate) kind: i32,
+    pub(crate) name: String,
+    pub(crate) token: u64,
+}
+
 /// The queue that a request takes a place in, if it does.
 pub(crate) fn queue_of(op: &Op) -> Option<(Kind, &str)> {
     match op {

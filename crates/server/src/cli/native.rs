@@ -36,9 +36,11 @@ pub(crate) struct HoldArgs {
     #[arg(long, value_name = "TIME", value_parser = parse_time)]
     pub(crate) wait: Option<Duration>,
 
-    /// How long the program may take to end after SIGTERM when it is lost, before SIGKILL
-    #[arg(long, value_name = "TIME", default_value = "5s", value_parser = parse_time)]
-    pub(crate) grace: Duration,
+    /// How long the program may take to end after SIGTERM when it is lost, before SIGKILL. It gets SIGTERM when 0.8 of the
+    /// time to live are over: with a longer grace than the rest it may run beside the next holder, and only the token keeps
+    /// the two apart [default: a fifth of --ttl, 5s at most]
+    #[arg(long, value_name = "TIME", value_parser = parse_time)]
+    grace: Option<Duration>,
 
     /// What others are shown by `tidelock locks` [default: this process and machine]
     #[arg(long, value_name = "TEXT")]
@@ -47,6 +49,16 @@ pub(crate) struct HoldArgs {
     /// The program and its arguments
     #[arg(value_name = "PROGRAM", required = true, trailing_var_arg = true, allow_hyphen_values = true)]
     pub(crate) program: Vec<String>,
+}
+
+/// The longest grace unless told: a program that needs longer to stop should say so.
+const GRACE_DEFAULT_MAX: Duration = Duration::from_secs(5);
+
+impl HoldArgs {
+    /// Unless told it ends with the time to live, as long as nobody else can have what is held.
+    pub(crate) fn grace(&self) -> Duration {
+        self.grace.unwrap_or_else(|| (self.ttl / 5).min(GRACE_DEFAULT_MAX))
+    }
 }
 
 /// The exit codes of what runs a program, as the help has them.
@@ -59,7 +71,7 @@ Exit codes:
     2  asked for wrongly
    69  no node could be reached, or none answered in time
    75  not granted within --wait; the program was not started
-   76  lost while the program ran; it was ended
+   76  lost while the program ran, which was ended; or the session ended while waiting, and it was not started
    77  refused: missing rights, or the name is used with other numbers
   126  the program could not be started
   127  there is no such program"
@@ -248,6 +260,25 @@ fn parse_session(text: &str) -> Result<i64, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// A program is told to end at 0.8 of the time to live. Were its grace longer than the rest by default, it would run
+    /// beside the next holder without anybody having said so.
+    #[test]
+    fn the_grace_ends_with_the_time_to_live_unless_told() {
+        #[derive(clap::Parser)]
+        struct Command {
+            #[command(flatten)]
+            hold: HoldArgs,
+        }
+        let grace = |words: &[&str]| {
+            let words = ["lock"].iter().chain(words).chain(&["--", "true"]);
+            <Command as clap::Parser>::try_parse_from(words).unwrap().hold.grace()
+        };
+        assert_eq!(grace(&[]), Duration::from_secs(2));
+        assert_eq!(grace(&["--ttl", "1s"]), Duration::from_millis(200));
+        assert_eq!(grace(&["--ttl", "1h"]), Duration::from_secs(5));
+        assert_eq!(grace(&["--grace", "1m"]), Duration::from_secs(60));
+    }
 
     /// The same session, however an answer has put it; one taken for another would be ended in its place.
     #[test]

@@ -11,7 +11,7 @@ use crate::failure::Failure;
 pub(crate) async fn lock(args: &LockArgs) -> Result<(), Failure> {
     let (name, hold) = (&args.name, &args.hold);
     let client = native::connect(&args.native, Some(hold.ttl)).await?;
-    let supervision = Supervision { client: client.clone(), program: &hold.program, grace: hold.grace };
+    let supervision = Supervision { client: client.clone(), program: &hold.program, grace: hold.grace() };
     let data = data(hold);
     let granted = async {
         let guard: Guard = match (args.shared, args.permits) {
@@ -37,7 +37,7 @@ pub(crate) async fn lock(args: &LockArgs) -> Result<(), Failure> {
 pub(crate) async fn elect(args: &ElectArgs) -> Result<(), Failure> {
     let hold = &args.hold;
     let client = native::connect(&args.native, Some(hold.ttl)).await?;
-    let supervision = Supervision { client: client.clone(), program: &hold.program, grace: hold.grace };
+    let supervision = Supervision { client: client.clone(), program: &hold.program, grace: hold.grace() };
     let election = client.election(&args.name).data(data(hold));
     let election = hold.wait.into_iter().fold(election, Election::wait);
     hold_and_run(async { election.campaign().await }, supervision).await

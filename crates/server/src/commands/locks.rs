@@ -90,20 +90,20 @@ fn table(found: &Found) -> String {
             let (session, data) = (format!("{:x}", place.session), cell(&place.data));
             rows.push([line.kind.into(), cell(line.name.as_bytes()), state, token, session, left, data]);
         }
-        if let Some(more) = line.count.checked_sub(line.places.len() as u64).filter(|more| *more > 0) {
-            let (kind, name) = (line.kind.into(), cell(line.name.as_bytes()));
-            rows.push([
-                kind,
-                name,
-                format!("{more} more wait"),
-                String::new(),
-                String::new(),
-                String::new(),
-                String::new(),
-            ]);
+        if let Some(more) = not_shown(line) {
+            let none = String::new;
+            rows.push([line.kind.into(), cell(line.name.as_bytes()), more, none(), none(), none(), none()]);
         }
     }
     aligned(&rows)
+}
+
+/// What is said of those of a line that are not shown. Who holds stands before who waits; if the last that is shown
+/// holds, then so may others.
+fn not_shown(line: &Line) -> Option<String> {
+    let more = line.count.checked_sub(line.places.len() as u64).filter(|more| *more > 0)?;
+    let all_wait = line.places.last().is_none_or(|last| last.token == 0);
+    Some(if all_wait { format!("{more} more wait") } else { format!("{more} more hold or wait") })
 }
 
 /// Somebody's bytes in one cell of a table: nothing in them ends a line or moves a column.
@@ -205,4 +205,21 @@ fn session_json(session: &Session) -> Value {
         "count": session.count,
         "holdings": session.holdings.iter().map(holding).collect::<Vec<_>>(),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Hundreds that share a lock do not wait for anything.
+    #[test]
+    fn those_who_are_not_shown_are_said_to_wait_only_if_they_do() {
+        let line = |tokens: &[u64], count| {
+            let place = |token: &u64| Member { token: *token, ..Default::default() };
+            Line { kind: "lock", name: "l".into(), places: tokens.iter().map(place).collect(), count }
+        };
+        assert_eq!(not_shown(&line(&[7, 8], 2)), None);
+        assert_eq!(not_shown(&line(&[7, 8], 5)).unwrap(), "3 more hold or wait");
+        assert_eq!(not_shown(&line(&[7, 0], 5)).unwrap(), "3 more wait");
+    }
 }

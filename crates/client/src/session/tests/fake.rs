@@ -1,4 +1,4 @@
-//! One session and one election in memory, by the rules of the real thing: first answers are remembered until they are
+//! One session and some elections in memory, by the rules of the real thing: first answers are remembered until they are
 //! acknowledged, places are granted in order, grants are pushed, and told again to who comes back.
 
 use std::collections::{BTreeMap, VecDeque};
@@ -6,6 +6,8 @@ use std::collections::{BTreeMap, VecDeque};
 use tidelock_native_api::v1::{self, answer::Answer, error::Family, from_client, request::Op, to_client};
 
 pub(crate) const ID: i64 = 5;
+/// The election of tests that need only one.
+pub(crate) const NAME: &str = "l";
 /// As in the model's limits.
 const UNACKNOWLEDGED_MAX: usize = 64;
 
@@ -20,11 +22,15 @@ pub(crate) struct Place {
 #[derive(Default)]
 pub(crate) struct Fake {
     pub(crate) revision: u64,
-    pub(crate) queue: Vec<Place>,
+    pub(crate) queues: BTreeMap<String, Vec<Place>>,
     pub(crate) inbox: VecDeque<from_client::Message>,
     pub(crate) outbox: VecDeque<to_client::Message>,
     /// How many requests get "not now" for an answer.
     pub(crate) unavailable: u32,
+    /// How many get "too much to do".
+    pub(crate) overloaded: u32,
+    /// Asked for, opening is answered "not now".
+    pub(crate) has_no_leader: bool,
     /// How many requests were carried out that make something.
     pub(crate) carried_out: u32,
     pub(crate) is_closed: bool,
@@ -45,18 +51,38 @@ impl Fake {
         Fake { revision: 1, ..Fake::default() }
     }
 
-    pub(crate) fn ours(&self) -> usize {
-        self.queue.iter().filter(|place| place.is_ours).count()
+    /// The first election.
+    pub(crate) fn queue(&self) -> &[Place] {
+        self.queues.get(NAME).map_or(&[], Vec::as_slice)
     }
 
+    fn places(&self) -> impl Iterator<Item = (&String, &Place)> {
+        self.queues.iter().flat_map(|(name, queue)| queue.iter().map(move |place| (name, place)))
+    }
+
+    pub(crate) fn ours(&self) -> usize {
+        self.places().filter(|(_, place)| place.is_ours).count()
+    }
+
+    pub(crate) fn strangers(&self) -> usize {
+        self.places().filter(|(_, place)| !place.is_ours).count()
+    }
+
+    /// The most that any election has.
     pub(crate) fn holders(&self) -> usize {
-        self.queue.iter().filter(|place| place.token != 0).count()
+        let holders = |queue: &Vec<Place>| queue.iter().filter(|place| place.token != 0).count();
+        self.queues.values().map(holders).max().unwrap_or(0)
     }
 
     pub(crate) fn holdings(&self) -> Vec<v1::Holding> {
-        let ours = self.queue.iter().filter(|place| place.is_ours);
-        let (kind, name) = (v1::Kind::Election.into(), "l".to_owned());
-        ours.map(|own| v1::Holding { kind, name: name.clone(), place: own.place, token: own.token }).collect()
+        let kind = v1::Kind::Election.into();
+        let held = |(name, own): (&String, &Place)| v1::Holding {
+            kind,
+            name: name.clone(),
+            place: own.place,
+            token: own.token,
+        };
+        self.places().filter(|(_, place)| place.is_ours).map(held).collect()
     }
 
     /// The connection is gone with all that was on its way.
@@ -73,57 +99,80 @@ impl Fake {
     }
 
     pub(crate) fn end_session(&mut self) {
-        self.is_open = false;
-        self.queue.retain(|place| !place.is_ours);
-        self.grant();
+        self.forget_session();
         let reason = v1::lost::Reason::SessionEnded.into();
         self.outbox.push_back(to_client::Message::Lost(v1::Lost { reason, session: ID, message: String::new() }));
     }
 
-    pub(crate) fn stranger_enters(&mut self) {
-        self.enter(false);
+    /// The session is over, and nobody is told.
+    pub(crate) fn forget_session(&mut self) {
+        self.is_open = false;
+        self.end_all(true);
     }
 
-    pub(crate) fn stranger_leaves(&mut self) {
-        if let Some(at) = self.queue.iter().position(|place| !place.is_ours) {
-            self.queue.remove(at);
+    /// All strangers were one, and it dies: what follows for others happens at one revision.
+    pub(crate) fn strangers_die(&mut self) {
+        self.end_all(false);
+    }
+
+    fn end_all(&mut self, is_ours: bool) {
+        self.revision += 1;
+        let names: Vec<String> = self.queues.keys().cloned().collect();
+        for name in names {
+            self.queues.entry(name.clone()).or_default().retain(|place| place.is_ours != is_ours);
+            self.grant(&name);
+        }
+    }
+
+    pub(crate) fn stranger_enters(&mut self, name: &str) {
+        self.enter(name, false);
+    }
+
+    pub(crate) fn stranger_leaves(&mut self, name: &str) {
+        let queue = self.queues.entry(name.to_owned()).or_default();
+        if let Some(at) = queue.iter().position(|place| !place.is_ours) {
+            queue.remove(at);
             self.revision += 1;
-            self.grant();
+            self.grant(name);
         }
     }
 
     /// The holder, a stranger, lets the first of ours that waits take its own place.
-    pub(crate) fn stranger_names_us(&mut self) {
-        let waits = self.queue.iter().position(|place| place.is_ours && place.token == 0);
-        let Some(at) = waits.filter(|_| self.queue[0].token != 0 && !self.queue[0].is_ours) else { return };
-        let ours = self.queue.remove(at);
+    pub(crate) fn stranger_names_us(&mut self, name: &str) {
+        let queue = self.queues.entry(name.to_owned()).or_default();
+        let waits = queue.iter().position(|place| place.is_ours && place.token == 0);
+        let Some(at) = waits.filter(|_| queue[0].token != 0 && !queue[0].is_ours) else { return };
+        let ours = queue.remove(at);
         self.revision += 1;
-        let place = self.queue[0].place;
-        self.queue[0] = Place { place, token: self.revision, moved_from: ours.place, is_ours: true };
-        self.tell_grant(0);
+        let place = queue[0].place;
+        queue[0] = Place { place, token: self.revision, moved_from: ours.place, is_ours: true };
+        self.tell_grant(name);
     }
 
-    fn enter(&mut self, is_ours: bool) -> v1::Place {
+    fn enter(&mut self, name: &str, is_ours: bool) -> v1::Place {
         self.revision += 1;
-        let (place, ahead) = (self.revision, self.queue.len() as u64);
-        let token = if self.queue.is_empty() { place } else { 0 };
-        self.queue.push(Place { place, token, moved_from: 0, is_ours });
+        let queue = self.queues.entry(name.to_owned()).or_default();
+        let (place, ahead) = (self.revision, queue.len() as u64);
+        let token = if queue.is_empty() { place } else { 0 };
+        queue.push(Place { place, token, moved_from: 0, is_ours });
         v1::Place { place, token, ahead }
     }
 
-    fn grant(&mut self) {
-        if self.queue.first().is_some_and(|first| first.token == 0) {
-            self.queue[0].token = self.revision;
-            self.tell_grant(0);
+    fn grant(&mut self, name: &str) {
+        let first = self.queues.get_mut(name).and_then(|queue| queue.first_mut());
+        if let Some(first) = first.filter(|first| first.token == 0) {
+            first.token = self.revision;
+            self.tell_grant(name);
         }
     }
 
-    fn tell_grant(&mut self, at: usize) {
-        let Place { place, token, moved_from, is_ours } = self.queue[at].clone();
+    /// The first place of an election was granted.
+    fn tell_grant(&mut self, name: &str) {
+        let Place { place, token, moved_from, is_ours } = self.queues[name][0].clone();
         if !is_ours {
             return;
         }
-        let (kind, name) = (v1::Kind::Election.into(), "l".to_owned());
+        let (kind, name) = (v1::Kind::Election.into(), name.to_owned());
         let granted = v1::Granted { kind, name, place, moved_from, session: ID, token, ..Default::default() };
         let notice = Some(v1::notice::Notice::Granted(granted));
         let notice = v1::Notice { revision: self.revision, notice };
@@ -142,6 +191,10 @@ impl Fake {
         use from_client::Message as From;
         use to_client::Message as To;
         match self.inbox.pop_front() {
+            Some(From::Open(open)) if self.has_no_leader => {
+                let error = Some(not_now("NO_LEADER", Family::Unavailable));
+                self.outbox.push_back(To::Opened(v1::OpenReply { client: open.client, error, ..Default::default() }));
+            }
             Some(From::Open(open)) => {
                 self.is_open = true;
                 self.is_attached = true;
@@ -174,6 +227,11 @@ impl Fake {
     }
 
     fn attach(&mut self, told: u64) {
+        if !self.is_open {
+            let reason = v1::lost::Reason::SessionEnded.into();
+            let lost = v1::Lost { reason, session: ID, message: String::new() };
+            return self.outbox.push_back(to_client::Message::Lost(lost));
+        }
         self.is_attached = true;
         if told != 0 && told < self.compacted {
             let reason = v1::lost::Reason::Compacted.into();
@@ -191,12 +249,16 @@ impl Fake {
 
     fn request(&mut self, request: v1::Request) {
         let number = request.number;
-        let not_now = |code: &str, family: Family| {
-            Err(v1::Error { code: code.into(), family: family.into(), ..Default::default() })
-        };
         if self.unavailable > 0 {
             self.unavailable -= 1;
-            return self.reply(number, self.revision, not_now("NO_LEADER", Family::Unavailable));
+            return self.reply(number, self.revision, Err(not_now("NO_LEADER", Family::Unavailable)));
+        }
+        if self.overloaded > 0 {
+            self.overloaded -= 1;
+            return self.reply(number, self.revision, Err(not_now("OVERLOADED", Family::Bounded)));
+        }
+        if !self.is_open {
+            return self.reply(number, self.revision, Err(not_now("UNKNOWN_SESSION", Family::Lost)));
         }
         if let Some((revision, first)) = self.answers.get(&number).cloned() {
             return self.reply(number, revision, first);
@@ -222,26 +284,31 @@ impl Fake {
     }
 
     fn carry_out(&mut self, op: Op) -> Result<Answer, v1::Error> {
+        let at = |fake: &Fake, name: &str, is_it: &dyn Fn(&Place) -> bool| {
+            let queue = fake.queues.get(name)?;
+            queue.iter().position(|own| own.is_ours && is_it(own)).map(|at| (name.to_owned(), at))
+        };
         let gone = match op {
-            Op::Campaign(_) => {
+            Op::Campaign(campaign) => {
                 self.carried_out += 1;
-                return Ok(Answer::Place(self.enter(true)));
+                return Ok(Answer::Place(self.enter(&campaign.name, true)));
             }
             Op::Add(_) => {
                 self.carried_out += 1;
                 return Ok(Answer::Counter(v1::CounterChange { before: 0, after: 1 }));
             }
-            Op::Release(release) => self.queue.iter().position(|own| own.is_ours && own.token == release.token),
-            Op::GiveUp(give_up) => self.queue.iter().position(|own| own.is_ours && own.place == give_up.place),
+            Op::Release(release) => at(self, &release.name, &|own| own.token == release.token),
+            Op::GiveUp(give_up) => at(self, &give_up.name, &|own| own.place == give_up.place),
             other => panic!("nothing else is asked: {other:?}"),
         };
-        let Some(at) = gone else {
-            let code = "STALE_TOKEN".to_owned();
-            return Err(v1::Error { code, family: Family::Lost.into(), ..Default::default() });
-        };
+        let Some((name, at)) = gone else { return Err(not_now("STALE_TOKEN", Family::Lost)) };
         self.revision += 1;
-        let token = self.queue.remove(at).token;
-        self.grant();
+        let token = self.queues.get_mut(&name).map_or(0, |queue| queue.remove(at).token);
+        self.grant(&name);
         Ok(Answer::Left(v1::Left { token }))
     }
+}
+
+fn not_now(code: &str, family: Family) -> v1::Error {
+    v1::Error { code: code.into(), family: family.into(), ..Default::default() }
 }
