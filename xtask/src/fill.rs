@@ -117,11 +117,20 @@ fn put(number: u64, value: Bytes) -> RequestOp {
 /// Drops all history, so that it does not grow from round to round. Waits until it is gone where the
 /// server can tell.
 pub(crate) async fn compact(channel: &Channel) -> Result<()> {
+    forget(channel, true).await
+}
+
+/// The same without waiting, as servers do that compact by themselves.
+pub(crate) async fn begin_compaction(channel: &Channel) -> Result<()> {
+    forget(channel, false).await
+}
+
+async fn forget(channel: &Channel, physical: bool) -> Result<()> {
     let mut kv = KvClient::new(channel.clone());
     let failed = |status: tonic::Status| format!("compacting: {}", status.message());
     let read = kv.range(RangeRequest { key: key(0), ..RangeRequest::default() }).await.map_err(failed)?;
     let revision = read.into_inner().header.map_or(0, |header| header.revision);
-    match kv.compact(CompactionRequest { revision, physical: true }).await {
+    match kv.compact(CompactionRequest { revision, physical }).await {
         Ok(_) => Ok(()),
         // Nothing was written since the last time.
         Err(status) if status.message().contains("compacted") => Ok(()),

@@ -128,6 +128,6 @@ async fn compact_again_and_again(endpoint: SocketAddr) {
     let channel = client::channel(endpoint);
     loop {
         tokio::time::sleep(COMPACT_EVERY).await;
-        let _ = fill::compact(&channel).await;
+        let _ = fill::begin_compaction(&channel).await;
     }
 }
