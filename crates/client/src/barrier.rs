@@ -1,11 +1,14 @@
 //! Barriers: parties that meet.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use tidelock_native_api::v1::{self, Gate, Kind, answer::Answer, notice::Notice, request::Op};
 
+use tokio::time::Instant;
+
 use crate::client::Client;
-use crate::error::{Error, Loss};
+use crate::error::{Code, Error, Loss, Refusal};
 use crate::handle::{Answered, Observation, Possession, SessionHandle};
 use crate::held::{may_be_lost, ttl_setting};
 
@@ -48,6 +51,7 @@ struct Meeting {
     double: bool,
     on_death: OnDeath,
     ttl: Option<Duration>,
+    wait: Option<Duration>,
 }
 
 /// A party that has entered and may have to wait.
@@ -61,15 +65,17 @@ struct Entered {
 impl Meeting {
     fn new(client: &Client, name: &str, parties: u32, double: bool) -> Meeting {
         let (client, name) = (client.clone(), name.to_owned());
-        Meeting { client, name, parties, double, on_death: OnDeath::default(), ttl: None }
+        Meeting { client, name, parties, double, on_death: OnDeath::default(), ttl: None, wait: None }
     }
 
     async fn enter(&self) -> Result<Entered, Error> {
+        let begun = Instant::now();
         // Before the request, so that nothing is missed.
-        let observation = self.client.observe_now(Kind::Barrier, &self.name).await?;
+        let observation = self.client.observe_within(self.wait, Kind::Barrier, &self.name).await?;
+        let left = self.wait.map(|wait| wait.saturating_sub(begun.elapsed()));
         let (name, parties, double) = (self.name.clone(), self.parties, self.double);
         let enter = v1::Enter { name, parties, double, on_death: self.on_death.to_wire() };
-        let Answered { answer, possession, .. } = self.client.ask(self.ttl, None, Op::Enter(enter)).await?;
+        let Answered { answer, possession, .. } = self.client.ask(self.ttl, left, Op::Enter(enter)).await?;
         let Answer::Entered(v1::Entered { generation, missing, .. }) = answer else {
             return Err(Error::protocol("no arrival in answer to one"));
         };
@@ -77,7 +83,7 @@ impl Meeting {
     }
 
     /// Waits until the meeting came to something.
-    async fn wait(
+    async fn ends(
         &self,
         session: &SessionHandle,
         observation: Observation,
@@ -91,6 +97,25 @@ impl Meeting {
             },
             lost = session.lost() => Err(lost),
         }
+    }
+
+    /// The time is over: gives the place up. If there is none the meeting was over before that was heard of, and has come to
+    /// something; the others may have gone on in the belief that all are there.
+    async fn give_up(&self, place: Possession, ends: impl Future<Output = Result<(), Error>>) -> Result<(), Error> {
+        match place.give_back().await {
+            Ok(_) => Err(self.not_in_time()),
+            Err(error) if error.code() == Some(Code::NoSuchPlace) => {
+                let waited = self.client.patience();
+                tokio::time::timeout(waited, ends).await.unwrap_or(Err(Error::Unknown { waited }))
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    fn not_in_time(&self) -> Error {
+        let (parties, waited) = (self.parties, self.wait.unwrap_or_default());
+        let message = format!("not all {parties} were there within {waited:?}");
+        Error::Refused(Refusal { code: Code::TimedOut, message, numbers: BTreeMap::new() })
     }
 
     async fn outcome(&self, mut observation: Observation, generation: u64, wanted: Gate) -> Result<Gate, Error> {
@@ -138,17 +163,39 @@ impl Barrier {
         self
     }
 
+    /// How long to wait for the others at most; without an end unless told. Zero: go on if all others are there already.
+    ///
+    /// Who did not see all arrive in time gives up, and is refused as [`crate::Code::TimedOut`]; if all were there before
+    /// that was heard of, it has met them. If not even the arrival was answered, since no node with a leader could be
+    /// reached, that is said instead, after a second at the earliest.
+    pub fn wait(mut self, wait: Duration) -> Barrier {
+        self.meeting.wait = Some(wait);
+        self
+    }
+
     /// Arrives, and waits for the others. Dropped, the party gives up, which is for the others as if it had died.
     pub async fn enter(&self) -> Result<(), Error> {
+        // A time without an end, if it is too long to be counted.
+        let until = self.meeting.wait.and_then(|wait| Instant::now().checked_add(wait));
         let Entered { possession, generation, missing, observation } = self.meeting.enter().await?;
-        let met = match (missing, &possession) {
-            (0, _) => Ok(()),
-            (_, Some(place)) => self.meeting.wait(place.session(), observation, generation, Gate::Open).await,
-            (_, None) => Err(Error::protocol("no place in a barrier that waits for others")),
+        if missing == 0 {
+            possession.into_iter().for_each(Possession::forget_place);
+            return Ok(());
+        }
+        let place = possession.ok_or_else(|| Error::protocol("no place in a barrier that waits for others"))?;
+        let session = place.session().clone();
+        // On the heap, as callers have it in futures of their own.
+        let mut ends = Box::pin(self.meeting.ends(&session, observation, generation, Gate::Open));
+        let met = match until {
+            None => ends.await,
+            Some(until) => match tokio::time::timeout_at(until, ends.as_mut()).await {
+                Ok(met) => met,
+                Err(_) => return Box::pin(self.meeting.give_up(place, ends)).await,
+            },
         };
         // Once it is over the barrier knows no places any more. Otherwise the place is given up with the possession.
         if met.is_ok() {
-            possession.into_iter().for_each(Possession::forget_place);
+            place.forget_place();
         }
         met
     }
@@ -175,7 +222,7 @@ impl DoubleBarrier {
         let Entered { possession, generation, missing, observation } = self.meeting.enter().await?;
         let possession = possession.ok_or_else(|| Error::protocol("no place in a double barrier"))?;
         if missing > 0 {
-            self.meeting.wait(possession.session(), observation, generation, Gate::Open).await?;
+            self.meeting.ends(possession.session(), observation, generation, Gate::Open).await?;
         }
         Ok(Inside { meeting: self.meeting.clone(), possession, generation })
     }
@@ -206,6 +253,6 @@ impl Inside {
         if leaving.inside == 0 {
             return Ok(());
         }
-        meeting.wait(&session, observation, generation, Gate::Left).await
+        meeting.ends(&session, observation, generation, Gate::Left).await
     }
 }

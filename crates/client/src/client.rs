@@ -14,6 +14,7 @@ use crate::handle::{Answered, Observation, SessionHandle, SessionState, Unmet};
 use crate::inbox::{Sender, inbox};
 use crate::nodes::{CONNECT_TIMEOUT, Calls, Nodes, why};
 use crate::options::Options;
+use crate::session::answer_within;
 use crate::session::backoff::Backoff;
 use crate::task::{Command, Task};
 
@@ -84,6 +85,11 @@ impl Client {
         sessions.get(&self.shared.options.ttl).map(SessionHandle::id).filter(|id| *id != 0)
     }
 
+    /// How long answers are waited for.
+    pub(crate) fn patience(&self) -> Duration {
+        self.shared.options.patience
+    }
+
     /// The session with that time to live; a new one if there is none, or the last one is over.
     pub(crate) fn session(&self, ttl: Option<Duration>) -> Result<SessionHandle, Error> {
         let ttl = ttl.unwrap_or(self.shared.options.ttl);
@@ -118,8 +124,18 @@ impl Client {
 
     /// Begins to observe and waits until the cluster tells what happens, so that what is read afterwards misses nothing.
     pub(crate) async fn observe_now(&self, kind: Kind, name: &str) -> Result<Observation, Error> {
+        self.observe_within(None, kind, name).await
+    }
+
+    /// The same for who wants to wait at most that long for what it observes.
+    pub(crate) async fn observe_within(
+        &self,
+        wait: Option<Duration>,
+        kind: Kind,
+        name: &str,
+    ) -> Result<Observation, Error> {
         let mut observation = Observation::begin(&self.shared.commands, kind, name)?;
-        let patience = self.shared.options.patience;
+        let patience = answer_within(self.patience(), wait);
         match tokio::time::timeout(patience, observation.is_told()).await {
             Ok(told) => told.map(|()| observation),
             Err(_) => Err(Failure::Unreachable(format!("nobody answered within {patience:?}")).into()),

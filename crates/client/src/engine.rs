@@ -108,10 +108,7 @@ impl Engine {
     pub(crate) fn ask(&mut self, key: SessionKey, wish: Wish, now: Moment) {
         match self.sessions.get_mut(&key) {
             Some(session) => session.ask(wish, now, &mut self.outputs),
-            None => {
-                let error = || crate::error::Loss::SessionEnded.into();
-                self.outputs.extend(wish.ticket.map(|ticket| Output::Failed { ticket, error: error() }));
-            }
+            None => self.outputs.extend(wish.came_too_late()),
         }
     }
 
@@ -317,4 +314,27 @@ fn subject_of(notice: &Notice) -> Option<Subject> {
         Notice::Hazard(hazard) => (Kind::Hazard, &hazard.name),
     };
     Some(Subject { kind: kind.into(), name: name.clone() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::error::Loss;
+
+    /// A program asks while its session, idle for long, is being ended: that wish certainly reached nobody, and belongs into
+    /// another session. What gives back what the session held has nothing left to give back.
+    #[test]
+    fn what_is_asked_in_a_session_that_is_gone_may_be_asked_in_another() {
+        let mut engine = Engine::default();
+        let wish = |ticket, consumes| {
+            let op = Op::GiveUp(v1::GiveUp { place: 3, ..Default::default() });
+            Wish { op, ticket: Some(ticket), consumes, patience: Duration::from_secs(5), wait: None }
+        };
+        engine.ask(1, wish(7, None), Moment::from_nanos(1));
+        engine.ask(1, wish(8, Some(4)), Moment::from_nanos(1));
+        let told = engine.take_todo();
+        assert!(matches!(told[0], Todo::Session(Output::NotAsked { ticket: 7, .. })), "{told:?}");
+        let lost: Error = Loss::SessionEnded.into();
+        assert!(matches!(&told[1], Todo::Session(Output::Failed { ticket: 8, error }) if *error == lost), "{told:?}");
+    }
 }

@@ -215,6 +215,16 @@ pub(crate) fn overload_of_status(status: &tonic::Status) -> Option<Error> {
     wire_error(status).filter(is_overload).map(|error| refusal(&error))
 }
 
+/// Whether a call that failed has certainly changed nothing. A node that could not be reached may have been reached after
+/// all: only its own word counts.
+pub(crate) fn is_certainly_undone(status: &tonic::Status) -> bool {
+    use v1::error::Family;
+    match wire_error(status) {
+        Some(error) => error.family() != Family::Unknown,
+        None => of_status(status).is_some(),
+    }
+}
+
 /// What a failed call means. `None`: it may be asked again, here or elsewhere.
 pub(crate) fn of_status(status: &tonic::Status) -> Option<Error> {
     if let Some(error) = wire_error(status) {

@@ -65,11 +65,14 @@ impl SessionState {
         })
     }
 
-    /// Who asks in a session that was refused while it asked is told that.
-    fn ended_by(&self, error: Error) -> Error {
-        match (&*self.over.borrow(), error) {
-            (Some(refused @ Error::Refused(_)), Error::Lost(Loss::SessionEnded)) => refused.clone(),
-            (_, error) => error,
+    /// Who asks in a session that was refused while it asked is told that; another one would be refused, too.
+    fn ended_by(&self, unmet: Unmet) -> Unmet {
+        match (&*self.over.borrow(), unmet) {
+            (
+                Some(refused @ Error::Refused(_)),
+                Unmet::SessionWasOver(_) | Unmet::Error(Error::Lost(Loss::SessionEnded)),
+            ) => Unmet::Error(refused.clone()),
+            (_, unmet) => unmet,
         }
     }
 
@@ -153,8 +156,7 @@ impl SessionHandle {
         let answer = answered.await;
         waiting.ticket = None;
         match answer {
-            Ok(Err(Unmet::Error(error))) => Err(Unmet::Error(self.state.ended_by(error))),
-            Ok(answer) => answer,
+            Ok(answer) => answer.map_err(|unmet| self.state.ended_by(unmet)),
             Err(_) => Err(Unmet::Error(Failure::Closed.into())),
         }
     }
@@ -164,7 +166,7 @@ impl SessionHandle {
 #[derive(Debug)]
 pub(crate) enum Unmet {
     Error(Error),
-    /// The session was over before this was asked, and held nothing: it may be asked in another.
+    /// The session was over before this was asked there: it may be asked in another, unless it concerns what was held.
     SessionWasOver(Box<Op>),
 }
 

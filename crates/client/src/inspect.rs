@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use tidelock_native_api::v1;
 
 use crate::client::Client;
-use crate::error::{Code, Error, Loss, Refusal};
+use crate::error::{Code, Error, Loss, Refusal, is_certainly_undone};
 use crate::nodes::Calls;
 
 pub use tidelock_native_api::v1::{Holding, Kind, Member, Mode, NameFound, Session};
@@ -95,15 +95,27 @@ impl Client {
     /// Ends a session, whoever's it is, with all that it holds. Its owner is told that it is lost. Refused as
     /// [`Code::NotFound`] if there was no such session.
     pub async fn end_session(&self, session: i64) -> Result<(), Error> {
-        let asked = AtomicU32::new(0);
+        // Asked, and nobody said that nothing came of it.
+        let in_doubt = AtomicU32::new(0);
         let close = |mut calls: Calls| {
-            asked.fetch_add(1, Ordering::Relaxed);
-            async move { calls.close(v1::CloseRequest { session }).await }
+            in_doubt.fetch_add(1, Ordering::Relaxed);
+            let in_doubt = &in_doubt;
+            async move {
+                let answer = calls.close(v1::CloseRequest { session }).await;
+                if answer.as_ref().is_err_and(is_certainly_undone) {
+                    in_doubt.fetch_sub(1, Ordering::Relaxed);
+                }
+                answer
+            }
         };
-        match self.question(close).await {
+        let ended = self.question(close).await;
+        let may_have_ended = in_doubt.load(Ordering::Relaxed) > 0;
+        match ended {
             Ok(_) => Ok(()),
             // Asked before without an answer: it was that which ended it.
-            Err(Error::Lost(Loss::SessionEnded)) if asked.load(Ordering::Relaxed) > 1 => Ok(()),
+            Err(Error::Lost(Loss::SessionEnded)) if may_have_ended => Ok(()),
+            // Whatever was answered to the last try says nothing of those before.
+            Err(_) if may_have_ended => Err(Error::Unknown { waited: self.patience() }),
             // Nothing of the caller's is lost by that.
             Err(Error::Lost(Loss::SessionEnded)) => {
                 let message = format!("there is no session {session:x}");

@@ -6,7 +6,8 @@
 //!   ([`Session::abandon`]), a grant that nobody waits for;
 //! - a session whose possessions were not renewed in time is over for good, even if the cluster would still take a
 //!   renewal: `check()` that failed once never succeeds again;
-//! - once it is over every ticket is told, and a session that the cluster may still have is closed.
+//! - once it is over every ticket is told. One that ran out here is left for the cluster to end, unless the client says
+//!   that it needs it no more: closed before, it would let the next one in beside a program that has just been told.
 //!
 //! A ticket is a number that stands for whoever waits; who that is, is the task's business (`crate::task`), and so is
 //! the clock: every input has the time.
@@ -45,6 +46,11 @@ pub(crate) type SessionKey = u64;
 /// nobody can reach.
 const ANSWER_WITHIN_MIN: Duration = Duration::from_secs(1);
 
+/// How long who wants to wait that long for the outcome waits for an answer.
+pub(crate) fn answer_within(patience: Duration, wait: Option<Duration>) -> Duration {
+    wait.map_or(patience, |wait| wait.max(ANSWER_WITHIN_MIN).min(patience))
+}
+
 /// What follows from an input.
 #[derive(Debug)]
 pub(crate) enum Output {
@@ -60,7 +66,8 @@ pub(crate) enum Output {
     },
     /// A request was not carried out, or nobody knows.
     Failed { ticket: Ticket, error: Error },
-    /// The session was over before this was asked, and held nothing: another one will do.
+    /// The session was over before this was asked there, and nobody can have relied on that one in asking: another one
+    /// will do.
     NotAsked { ticket: Ticket, op: Op },
     /// What the session holds may be relied on until then.
     Valid { session: SessionKey, until: Moment },
@@ -99,8 +106,18 @@ impl Wish {
         self.ticket.is_none() || self.consumes.is_some()
     }
 
+    /// It came when the session was over, so it was certainly not carried out there. What gives back has nothing to give
+    /// back any more.
+    pub(crate) fn came_too_late(self) -> Option<Output> {
+        let Wish { op, ticket: Some(ticket), consumes, .. } = self else { return None };
+        Some(match consumes {
+            None => Output::NotAsked { ticket, op },
+            Some(_) => Output::Failed { ticket, error: Loss::SessionEnded.into() },
+        })
+    }
+
     fn answer_within(&self) -> Duration {
-        self.wait.map_or(self.patience, |wait| wait.max(ANSWER_WITHIN_MIN).min(self.patience))
+        answer_within(self.patience, self.wait)
     }
 }
 
@@ -140,6 +157,12 @@ impl Asked {
         self.out_since.is_some() || self.in_doubt
     }
 
+    /// Whether it can be dropped so that nothing happened and nothing stays held. Under a number of its own or not: the
+    /// cluster does not mind numbers that never come.
+    fn can_be_taken_back(&self) -> bool {
+        !self.may_have_happened() && !self.wish.gives_back()
+    }
+
     /// Nobody waits for it any more. What it gives back is given back all the same, so nobody can tell when.
     fn not_in_time(&mut self) -> Option<Output> {
         let waited = self.wish.answer_within();
@@ -161,7 +184,7 @@ enum State {
         id: i64,
         renewal: Renewal,
     },
-    /// Over; if the cluster may still have it, it is closed until that time.
+    /// Over. Until that time the cluster may still have it, and it is closed there if the client needs it no more.
     Over {
         close: Option<(i64, Moment)>,
     },
@@ -189,9 +212,6 @@ pub(crate) struct Session {
     is_catching_up: bool,
     /// The stream tells what is granted.
     is_attached: bool,
-    /// We were away for so long that the session may be over: nothing is asked before it is attached, so that what is
-    /// in line then was certainly never asked.
-    is_doubtful: bool,
     /// Something may have been missed: what is held must be asked for, once the stream tells what happens from then on.
     is_unsure: bool,
     /// The client needs it no more: to be closed when all is done.
@@ -214,7 +234,6 @@ impl Session {
             told: 0,
             is_catching_up: false,
             is_attached: false,
-            is_doubtful: false,
             is_unsure: false,
             closing: false,
         }
@@ -244,7 +263,7 @@ impl Session {
             self.places.forget(gone);
         }
         if matches!(self.state, State::Over { .. }) {
-            out.extend(wish.ticket.map(|ticket| Output::Failed { ticket, error: Loss::SessionEnded.into() }));
+            out.extend(wish.came_too_late());
             return;
         }
         let gives_back = wish.gives_back();
@@ -261,14 +280,14 @@ impl Session {
     /// Who holds that ticket does not want it any more. Whatever it got, or gets yet, is given back.
     pub(crate) fn abandon(&mut self, ticket: Ticket, now: Moment, out: &mut Vec<Output>) {
         let is_its = |asked: &Asked| asked.wish.ticket == Some(ticket);
-        self.requests.take_from_line(|asked| is_its(asked) && !asked.wish.gives_back());
+        self.requests.take(|asked| is_its(asked) && asked.can_be_taken_back());
         for asked in self.requests.all_mut().filter(|asked| is_its(asked)) {
             asked.wish.ticket = None;
         }
         if let Some(undo) = self.places.leave(ticket) {
             self.give_back(undo, now, out);
         }
-        self.finish_closing(out);
+        self.go_on(now, out);
     }
 
     /// Who has a possession does not want it any more.
@@ -279,7 +298,18 @@ impl Session {
     /// The client needs the session no more.
     pub(crate) fn close(&mut self, out: &mut Vec<Output>) {
         self.closing = true;
+        self.send_close(out);
         self.finish_closing(out);
+    }
+
+    /// Ends it there as well, if it is over here and needed no more.
+    fn send_close(&self, out: &mut Vec<Output>) {
+        if let State::Over { close: Some((session, _)) } = self.state
+            && self.closing
+            && self.connected
+        {
+            out.push(Output::Send(Message::Close(v1::CloseRequest { session })));
+        }
     }
 
     fn give_back(&mut self, op: Op, now: Moment, out: &mut Vec<Output>) {
@@ -289,6 +319,13 @@ impl Session {
     /// A possession has ended without a request of its own.
     pub(crate) fn forget_possession(&mut self, ticket: Ticket) {
         self.places.forget(ticket);
+    }
+
+    /// Requests are under way no more: what waited for that goes on.
+    fn go_on(&mut self, now: Moment, out: &mut Vec<Output>) {
+        self.give_back_early(now, out);
+        self.send_from_line(now, out);
+        self.finish_closing(out);
     }
 
     fn finish_closing(&mut self, out: &mut Vec<Output>) {
@@ -327,13 +364,9 @@ impl Session {
                 // renew it.
                 renewal.disconnected();
                 renewal.sent(now);
-                self.is_doubtful = now >= renewal.valid_until();
                 self.send_all(now, out);
             }
-            State::Over { close } => {
-                let close = close.map(|(session, _)| Output::Send(Message::Close(v1::CloseRequest { session })));
-                out.extend(close);
-            }
+            State::Over { .. } => self.send_close(out),
         }
     }
 
@@ -359,7 +392,8 @@ impl Session {
         if matches!(self.state, State::Opening { .. }) {
             return self.end(error, None, out);
         }
-        let dropped = self.requests.take_from_line(|asked| !asked.wish.gives_back());
+        // Not kept for the next stream: who is told that it was refused may ask anew.
+        let dropped = self.requests.take(Asked::can_be_taken_back);
         let mut told: Vec<Ticket> = dropped.into_iter().filter_map(|asked| asked.wish.ticket).collect();
         // What was sent before and may have happened is not said to be refused. What gives something back stays in line
         // all the same: the door may open again.
@@ -372,6 +406,13 @@ impl Session {
             told.push(ticket);
         }
         out.extend(told.into_iter().map(|ticket| Output::Failed { ticket, error: error.clone() }));
+        self.go_on(now, out);
+    }
+
+    /// Whether we were away for so long that the session may be over. Nothing is asked before it is renewed, so that what
+    /// was not is certainly not carried out if it turns out to be over.
+    fn is_doubtful(&self, now: Moment) -> bool {
+        matches!(&self.state, State::Open { renewal, .. } if now >= renewal.valid_until())
     }
 
     fn send(&mut self, number: u64, now: Moment, out: &mut Vec<Output>) {
@@ -383,19 +424,22 @@ impl Session {
         out.push(Output::Send(Message::Request(v1::Request { session: id, number, acknowledged, op })));
     }
 
-    /// What a new stream must hear of requests.
+    /// What this stream must hear of requests and has not heard.
     fn send_all(&mut self, now: Moment, out: &mut Vec<Output>) {
-        if self.is_doubtful {
+        if self.is_doubtful(now) {
             return;
         }
         for number in self.requests.numbers() {
-            self.send(number, now, out);
+            let waits = |asked: &mut Asked| asked.out_since.is_none() && asked.again.is_none();
+            if self.requests.get_mut(number).is_some_and(waits) {
+                self.send(number, now, out);
+            }
         }
         self.send_from_line(now, out);
     }
 
     fn send_from_line(&mut self, now: Moment, out: &mut Vec<Output>) {
-        if !self.connected || self.is_doubtful || !matches!(self.state, State::Open { .. }) {
+        if !self.connected || self.is_doubtful(now) || !matches!(self.state, State::Open { .. }) {
             return;
         }
         while let Some(number) = self.requests.number_next() {
@@ -411,7 +455,7 @@ impl Session {
         if let State::Open { id, renewal } = &mut self.state {
             let (id, until) = (*id, renewal.valid_until());
             if now >= until && self.places.holds_anything() {
-                // The cluster may have it for a while yet, and nobody else gets what we do not use.
+                // Not closed: whoever relies on it hears of this only now, and has the rest of the time to stop.
                 return self.end(&Loss::Expired.into(), Some((id, now + self.ttl)), out);
             }
             if self.connected && renewal.silent_at().is_some_and(|silent| now >= silent) {
@@ -435,18 +479,23 @@ impl Session {
         if self.again.take_if(|at| now >= *at).is_some() && self.connected {
             self.connected(now, out);
         }
+        // In doubt they are sent once the session is renewed.
+        let may_send = self.connected && !self.is_doubtful(now);
         for number in self.requests.numbers() {
-            let again = self.requests.get_mut(number).and_then(|asked| asked.again);
-            if self.connected && again.is_some_and(|at| now >= at) {
+            let again = self.requests.get_mut(number).and_then(|asked| asked.again.take_if(|at| now >= *at));
+            if may_send && again.is_some() {
                 self.send(number, now, out);
             }
         }
     }
 
-    /// Nobody waits longer than it wants to. What was asked goes on, to be undone if it worked.
+    /// Nobody waits longer than it wants to. What may have been carried out goes on, to be undone if it was. What certainly
+    /// was not is not asked again: who is told that nothing happened may ask anew, and it must not happen twice.
     fn end_what_is_late(&mut self, now: Moment, out: &mut Vec<Output>) {
-        for mut asked in self.requests.take_from_line(|asked| asked.is_late(now) && !asked.wish.gives_back()) {
-            out.extend(asked.not_in_time());
+        let taken_back = self.requests.take(|asked| asked.is_late(now) && asked.can_be_taken_back());
+        if !taken_back.is_empty() {
+            out.extend(taken_back.into_iter().filter_map(|mut asked| asked.not_in_time()));
+            self.go_on(now, out);
         }
         out.extend(self.requests.all_mut().filter(|asked| asked.is_late(now)).filter_map(Asked::not_in_time));
         for (ticket, error) in self.places.not_granted_in_time(now) {
@@ -478,9 +527,7 @@ impl Session {
         self.state = State::Over { close };
         self.again = None;
         self.leaderless.disconnected();
-        if let Some((session, _)) = close.filter(|_| self.connected) {
-            out.push(Output::Send(Message::Close(v1::CloseRequest { session })));
-        }
+        self.send_close(out);
         if was_over {
             return;
         }

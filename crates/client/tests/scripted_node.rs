@@ -10,7 +10,8 @@ mod support;
 use std::time::Duration;
 
 use support::{Node, error, header, within};
-use tidelock_client::{Client, Code, Error, Loss};
+use tidelock_client::{Client, Code, Error, Failure, Loss};
+use tidelock_native_api::v1::answer::Answer;
 use tidelock_native_api::v1::{self, Gate, Kind, describe_reply::Head, error::Family, notice::Notice};
 
 fn notice(revision: u64, notice: Notice) -> v1::Notice {
@@ -134,4 +135,87 @@ async fn a_session_that_is_ended_twice_since_the_answer_got_lost_is_ended() {
     assert_eq!(within("the end", client.end_session(7)).await, Ok(()));
     let unknown = within("the answer", client.end_session(7)).await.unwrap_err();
     assert_eq!(unknown.code(), Some(Code::NotFound));
+}
+
+/// More than a client asks for within a second.
+const MORE_THAN_IS_ASKED: usize = 1000;
+
+/// Who is told that nothing happened need not look. No answer at all says nothing of the kind, nor does a node without a
+/// leader that is asked afterwards; only if all of them had none is it certain.
+#[tokio::test]
+async fn a_session_whose_end_was_not_answered_may_be_over() {
+    let node = Node::default();
+    let options = Client::options().patience(Duration::from_secs(1));
+    let client = within("a client", options.connect([node.start().await.to_string()])).await.unwrap();
+    let no_leader = || Err(error("NO_LEADER", Family::Unavailable));
+    let denied = || Err(error("NOT_ALLOWED", Family::Denied));
+    node.script(|script| {
+        script.closes = std::iter::repeat_with(no_leader).take(MORE_THAN_IS_ASKED).collect();
+        script.closes.push_front(Err(error("NO_ANSWER", Family::Unknown)));
+    });
+    let told = within("the answer", client.end_session(7)).await;
+    assert_eq!(told, Err(Error::Unknown { waited: Duration::from_secs(1) }));
+    node.script(|script| script.closes.truncate(MORE_THAN_IS_ASKED / 2));
+    let told = within("the answer", client.end_session(7)).await;
+    assert!(matches!(told, Err(Error::Failed(Failure::Unreachable(_)))), "{told:?}");
+    node.script(|script| script.closes = [no_leader(), denied()].into());
+    let told = within("the answer", client.end_session(7)).await.unwrap_err();
+    assert_eq!(told.code(), Some(Code::Denied));
+}
+
+fn entered(missing: u32) -> Option<Result<Answer, v1::Error>> {
+    Some(Ok(Answer::Entered(v1::Entered { place: 7, generation: 7, missing })))
+}
+
+/// A barrier of two that waits no longer than that for the other one.
+fn barrier(client: &Client, wait: Duration) -> tidelock_client::Barrier {
+    client.barrier("b", 2).wait(wait)
+}
+
+/// B1, all or none: the others have gone on, counting on this party, in the moment in which its time was over. It must not
+/// be told that they did not come.
+#[tokio::test]
+async fn b1_who_gives_a_barrier_up_that_is_over_is_told_what_it_came_to() {
+    for (gate, expected) in [(Gate::Open, Ok(())), (Gate::Broken, Err(Loss::Broken.into()))] {
+        let node = Node::default();
+        let client = node.client().await;
+        let no_such_place = error("NO_SUCH_PLACE", Family::Refused);
+        node.script(|script| script.answers = [entered(1), Some(Err(no_such_place))].into());
+        let given_up = async {
+            while node.script(|script| script.asked) < 2 {
+                tokio::task::yield_now().await;
+            }
+            let over = v1::BarrierNotice { name: "b".into(), generation: 7, gate: gate.into() };
+            node.script(|script| script.tell(&notice(8, Notice::Barrier(over))));
+        };
+        let barrier = barrier(&client, Duration::from_millis(20));
+        let (met, ()) = within("the end", async { tokio::join!(barrier.enter(), given_up) }).await;
+        assert_eq!(met, expected);
+    }
+}
+
+/// "Not all came" and "nobody knows" lead to different actions; and who is the last to come has nobody to wait for.
+#[tokio::test]
+async fn who_met_nobody_in_time_is_told_apart_from_who_reached_nobody() {
+    let node = Node::default();
+    let options = Client::options().patience(Duration::from_secs(2));
+    let client = within("a client", options.connect([node.start().await.to_string()])).await.unwrap();
+    let enter = async |answers: &[Option<Result<Answer, v1::Error>>], wait_ms| {
+        node.script(|script| script.answers = answers.iter().cloned().collect());
+        within("the end", barrier(&client, Duration::from_millis(wait_ms)).enter()).await
+    };
+    assert_eq!(enter(&[entered(0)], 0).await, Ok(()));
+    for wait_ms in [0, 20] {
+        let told = enter(&[entered(1)], wait_ms).await.unwrap_err();
+        assert_eq!(told.code(), Some(Code::TimedOut));
+    }
+    // It may count as having come, and the others may have gone on.
+    assert_eq!(enter(&[None], 20).await, Err(Error::Unknown { waited: Duration::from_secs(1) }));
+    assert_eq!(enter(&[entered(1), None], 20).await, Err(Error::Unknown { waited: Duration::from_secs(2) }));
+
+    let node = Node::default();
+    node.script(|script| script.has_no_leader = true);
+    let client = node.client().await;
+    let told = within("the end", barrier(&client, Duration::ZERO).enter()).await;
+    assert!(matches!(told, Err(Error::Failed(Failure::Unreachable(_)))), "{told:?}");
 }

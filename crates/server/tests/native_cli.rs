@@ -7,6 +7,7 @@
 mod support;
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::process::CommandExt as _;
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
@@ -414,6 +415,48 @@ fn a_barrier_lets_all_go_when_the_last_one_comes() {
     assert!(one.0.try_wait().unwrap().is_none());
     assert!(run(&node, &["barrier", "b", "--parties", "2"]).status.success());
     assert!(one.0.wait().unwrap().success());
+}
+
+/// A script that is told that the others did not come waits for them; one that is told that no node works goes to another,
+/// or calls somebody. And who is the last one to come has nobody to wait for.
+#[test]
+fn a_barrier_without_a_leader_is_told_apart_from_one_to_which_not_all_came() {
+    let (cluster, ports) = Cluster::start_native(3);
+    let leader = cluster.wait_for_leader();
+    let lonely = Node { cluster, port: ports[leader] };
+    let ends_with = |words: &[&str], code| {
+        let output = run(&lonely, words);
+        assert_eq!(output.status.code(), Some(code), "{words:?}: {}", said(&output));
+    };
+    ends_with(&["barrier", "b", "--parties", "1", "--wait", "0s"], 0);
+    ends_with(&["barrier", "b", "--parties", "2", "--wait", "0s"], 75);
+    let others: Vec<usize> = (0..3).filter(|node| *node != leader).collect();
+    others.iter().for_each(|node| lonely.cluster.nodes[*node].pause());
+    ends_with(&["barrier", "b", "--parties", "2", "--wait", "500ms"], 69);
+    others.iter().for_each(|node| lonely.cluster.nodes[*node].resume());
+}
+
+/// A script that is told 1 believes that its program ran and failed. The file of this binary loses its right to be run while
+/// the lock is waited for, so nothing can be started from it.
+#[test]
+fn a_program_that_could_not_be_started_for_whatever_reason_is_said_not_to_have_run() {
+    let node = start_node();
+    let dir = tempfile::tempdir().unwrap();
+    let held = dir.path().join("held");
+    let mut holder = start(&node, &["lock", "l", "--", "sh", "-c", &stays(&held)]);
+    wait_for_file(&held);
+    // Not by this process: a file that it has open for writing, or a child of another test's, cannot be run.
+    let binary = dir.path().join("tidelock");
+    assert!(Command::new("cp").args([Path::new(support::TIDELOCK), &binary]).status().unwrap().success());
+    let mut command = Command::new(&binary);
+    command.args(["lock", "l", "--", "true"]).env("TIDELOCK_NATIVE", format!("127.0.0.1:{}", node.port));
+    let mut waiter = Running(command.stdin(Stdio::null()).stderr(Stdio::null()).spawn().unwrap());
+    wait_for("the second to wait", || (waiting(&node) == 1).then_some(()));
+    fs::set_permissions(&binary, fs::Permissions::from_mode(0o644)).unwrap();
+    signal(&holder, rustix::process::Signal::TERM);
+    assert_eq!(code_of(&mut holder), Some(128 + 15));
+    assert_eq!(code_of(&mut waiter), Some(126));
+    assert_eq!(locks(&node), serde_json::json!([]), "and what it was to run under is given back");
 }
 
 /// People look at this when something hangs: who has it, since when, who waits.

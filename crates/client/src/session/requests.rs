@@ -86,14 +86,17 @@ impl<R> Requests<R> {
         self.under_way.values().chain(&self.line)
     }
 
-    /// Takes those out of the line that are not wanted any more.
-    pub(crate) fn take_from_line(&mut self, unwanted: impl Fn(&R) -> bool) -> Vec<R> {
-        if !self.line.iter().any(&unwanted) {
-            return Vec::new();
+    /// Takes those that are not wanted any more. Their numbers, where they have one, are not used again.
+    pub(crate) fn take(&mut self, unwanted: impl Fn(&R) -> bool) -> Vec<R> {
+        let mut gone: Vec<R> =
+            self.under_way.extract_if(.., |_, request| unwanted(request)).map(|(_, request)| request).collect();
+        if self.line.iter().any(&unwanted) {
+            let (from_line, kept): (VecDeque<R>, _) =
+                std::mem::take(&mut self.line).into_iter().partition(|request| unwanted(request));
+            self.line = kept;
+            gone.extend(from_line);
         }
-        let (gone, kept) = std::mem::take(&mut self.line).into_iter().partition(|request| unwanted(request));
-        self.line = kept;
-        Vec::from_iter::<VecDeque<R>>(gone)
+        gone
     }
 
     /// Everything there is, for whoever ends the session.

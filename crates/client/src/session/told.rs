@@ -70,9 +70,7 @@ impl Session {
             Ok(answer) => self.carried_out(asked, answer, now, out),
             Err(error) => out.extend(asked.wish.ticket.map(|ticket| Output::Failed { ticket, error })),
         }
-        self.give_back_early(now, out);
-        self.send_from_line(now, out);
-        self.finish_closing(out);
+        self.go_on(now, out);
     }
 
     /// Whether a request that was refused for who asks may be asked once more. A stream shows its password once, and what
@@ -152,7 +150,7 @@ impl Session {
     /// Hands something over, unless it could not be relied on: who was away for so long must first hear that the session
     /// is still there.
     fn hand_over(&mut self, ticket: Ticket, given: Given, now: Moment, out: &mut Vec<Output>) {
-        if matches!(&self.state, State::Open { renewal, .. } if now >= renewal.valid_until()) {
+        if self.is_doubtful(now) {
             return self.places.keep_back(ticket, given);
         }
         let Given { grant, answer, undo } = given;
@@ -209,7 +207,7 @@ impl Session {
     }
 
     /// Grants whose request turned out not to be one of ours are given back.
-    fn give_back_early(&mut self, now: Moment, out: &mut Vec<Output>) {
+    pub(super) fn give_back_early(&mut self, now: Moment, out: &mut Vec<Output>) {
         if self.early.is_empty() || self.is_unsure {
             return;
         }
@@ -229,9 +227,6 @@ impl Session {
         }
         self.is_attached = true;
         out.push(Output::Send(keep_alive(attached.session, now)));
-        if std::mem::take(&mut self.is_doubtful) {
-            self.send_all(now, out);
-        }
         // What was missed has been told by now; `told` moves on with what comes.
         self.is_catching_up = false;
         if self.told == 0 {
@@ -246,11 +241,15 @@ impl Session {
     pub(crate) fn kept_alive(&mut self, kept: v1::KeptAlive, now: Moment, out: &mut Vec<Output>) {
         // If it comes too late for what is held, then that is lost, and stays so.
         self.tick(now, out);
+        let was_doubtful = self.is_doubtful(now);
         let State::Open { renewal, .. } = &mut self.state else { return };
         renewal.acknowledged(Moment::from_nanos(kept.sent), Duration::from_millis(kept.ttl_ms.into()));
         out.push(Output::Valid { session: self.key, until: renewal.valid_until() });
         for (ticket, given) in self.places.take_unconfirmed() {
             self.hand_over(ticket, given, now, out);
+        }
+        if was_doubtful {
+            self.send_all(now, out);
         }
     }
 

@@ -39,6 +39,10 @@ pub struct Script {
     /// The answers to questions, the last one for ever; without one a question has no answer.
     pub described: VecDeque<Option<Result<v1::DescribeReply, v1::Error>>>,
     pub questions: u32,
+    /// The answers to requests before it answers by itself; `None`: it says nothing.
+    pub answers: VecDeque<Option<Result<Answer, v1::Error>>>,
+    /// How many requests came.
+    pub asked: u32,
     /// The answers to calls that end a session.
     pub closes: VecDeque<Result<(), v1::Error>>,
     /// Told to who begins to observe.
@@ -77,11 +81,16 @@ impl Script {
                 vec![To::Closed(v1::CloseReply { session, ..Default::default() })]
             }
             From::Request(v1::Request { session, number, op, .. }) => {
-                let answer = match op {
+                self.asked += 1;
+                let own = match op {
                     Some(Op::Acquire(_)) => Answer::Place(v1::Place { place: number, token: number, ahead: 0 }),
                     _ => Answer::Left(v1::Left { token: number }),
                 };
-                let result = Some(v1::reply::Result::Answer(v1::Answer { answer: Some(answer) }));
+                let Some(answer) = self.answers.pop_front().unwrap_or(Some(Ok(own))) else { return Vec::new() };
+                let result = Some(match answer {
+                    Ok(answer) => v1::reply::Result::Answer(v1::Answer { answer: Some(answer) }),
+                    Err(error) => v1::reply::Result::Error(error),
+                });
                 vec![To::Reply(v1::Reply { session, number, result, header: None })]
             }
             _ => Vec::new(),

@@ -1,6 +1,6 @@
 //! `tidelock barrier`: waits until all are there.
 
-use tidelock_client::OnDeath;
+use tidelock_client::{Barrier, Code, OnDeath};
 
 use super::native::{self, NOT_IN_TIME};
 use crate::cli::{BarrierArgs, WhenOneGoes};
@@ -14,25 +14,21 @@ pub(crate) async fn barrier(args: &BarrierArgs) -> Result<(), Failure> {
         WhenOneGoes::Break => OnDeath::Break,
     };
     let barrier = client.barrier(&args.name, args.parties).on_death(on_death);
+    let barrier = args.wait.into_iter().fold(barrier, Barrier::wait);
     let mut signals = Signals::listen_like_a_program()?;
-    let in_time = async {
-        match args.wait {
-            Some(wait) => tokio::time::timeout(wait, barrier.enter()).await.ok(),
-            None => Some(barrier.enter().await),
-        }
-    };
     let met = tokio::select! {
-        met = in_time => met,
+        met = barrier.enter() => met,
         signal = signals.next_number() => {
             client.close().await;
             end_by(signal);
             return Err(Failure::exit(128 + signal));
         }
     };
-    // Also when the time is over: the place is given up, and that must be known to the others.
+    // Also when it failed: what may be left of this party must not be counted on by the others.
     client.close().await;
-    match met {
-        Some(met) => met.map_err(|error| native::failure(&error)),
-        None => Err(Failure::new(format!("not all {} were there in time", args.parties)).code(NOT_IN_TIME)),
-    }
+    met.map_err(|error| match error.code() {
+        // Nobody holds anything up here, so there is nothing to look for in `tidelock locks`.
+        Some(Code::TimedOut) => Failure::new(error.to_string()).code(NOT_IN_TIME),
+        _ => native::failure(&error),
+    })
 }

@@ -11,9 +11,9 @@ use std::time::Duration;
 use rustix::io::Errno;
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, getpgrp, kill_process_group, waitid};
 use tidelock_client::Guard;
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, oneshot};
 
-use super::stand_in::{give_terminal_to, run_by, take_terminal_back_by};
+use super::stand_in::{NOT_STARTED, give_terminal_to, run_by, take_terminal_back_by};
 use crate::failure::Failure;
 
 /// Most things seen of the program and not looked at yet: the thread that sees them waits.
@@ -39,11 +39,21 @@ impl Program {
     pub(super) fn start(guard: &Guard, words: &[String]) -> Result<Program, Failure> {
         let mut command = run_by(words);
         command.env("TIDELOCK_TOKEN", guard.token().to_string()).process_group(0);
-        let failed = |error: std::io::Error| Failure::new(format!("the program cannot be started: {error}"));
+        let failed =
+            |error: std::io::Error| Failure::new(format!("the program cannot be started: {error}")).code(NOT_STARTED);
+        let (sender, seen) = mpsc::channel(SEEN_MAX);
+        // Before the program: one that nobody can watch would run on without its lock.
+        let (started, is_started) = oneshot::channel();
+        let watching = move || {
+            if let Ok(group) = is_started.blocking_recv() {
+                watch(group, &sender);
+            }
+        };
+        std::thread::Builder::new().name("program".into()).spawn(watching).map_err(failed)?;
         let child = command.spawn().map_err(failed)?;
         let group = Pid::from_child(&child);
-        let (sender, seen) = mpsc::channel(SEEN_MAX);
-        std::thread::Builder::new().name("program".into()).spawn(move || watch(group, &sender)).map_err(failed)?;
+        // It waits for that, and for nothing else.
+        let _ = started.send(group);
         Ok(Program { child, group, seen, has_terminal: false })
     }
 

@@ -23,7 +23,7 @@ const TAKE_TERMINAL_BACK: &str = "--take-terminal-back";
 const THIS_PROGRAM: &str = "/proc/self/exe";
 
 /// The program could not be started, or is not there: as shells have it.
-const NOT_STARTED: u8 = 126;
+pub(super) const NOT_STARTED: u8 = 126;
 const NO_SUCH_PROGRAM: u8 = 127;
 
 /// A command that runs `program` and dies with this process. To be started by the thread that ends last: the kernel

@@ -112,6 +112,60 @@ fn what_is_asked_of_an_overloaded_cluster_is_asked_again_within_its_patience() {
     assert_eq!(pair.failure_of(2).and_then(Error::code), Some(Code::Bounded));
     // Pauses grow: a hundred tries in six seconds would keep it overloaded.
     assert!(u32::MAX - pair.cluster.overloaded < 20, "{}", u32::MAX - pair.cluster.overloaded);
+    assert_eq!(pair.cluster.carried_out, 1);
+}
+
+/// H25: whoever is told that nothing happened asks anew, under another number. If the first were sent once more as soon as
+/// the cluster can, a counter would count twice.
+#[test]
+fn what_is_said_not_to_have_happened_does_not_happen_afterwards() {
+    for is_overloaded in [true, false] {
+        let mut pair = Pair::open();
+        match is_overloaded {
+            true => pair.cluster.overloaded = u32::MAX,
+            false => pair.cluster.unavailable = u32::MAX,
+        }
+        pair.ask(1, add());
+        // Until it waits to be asked again while its caller's patience ends.
+        for _ in 0..100 {
+            pair.settle();
+            pair.pass_a_moment();
+        }
+        let told = pair.failure_of(1).unwrap();
+        assert!(matches!(told, Error::Refused(_) | Error::Failed(Failure::Unreachable(_))), "{told:?}");
+        (pair.cluster.overloaded, pair.cluster.unavailable) = (0, 0);
+        for _ in 0..100 {
+            pair.settle();
+            pair.pass_a_moment();
+        }
+        assert_eq!((pair.cluster.carried_out, pair.session.requests.is_empty()), (0, true));
+        pair.ask(2, add());
+        pair.settle();
+        assert_eq!((pair.cluster.carried_out, pair.told.contains(&2)), (1, true), "its number is not missed");
+        // Nothing is left that closing would wait for.
+        pair.input(|session, _, out| session.close(out));
+        assert_eq!(pair.over, Some(Failure::Closed.into()));
+    }
+}
+
+/// As above, but its first answer got lost: it may have been carried out, so it is asked to the end, and nobody is told
+/// that nothing happened.
+#[test]
+fn what_may_have_happened_is_unknown_although_the_cluster_has_too_much_to_do_now() {
+    let mut pair = Pair::open();
+    pair.ask(1, add());
+    pair.carry_to_cluster();
+    pair.cluster.overloaded = u32::MAX;
+    pair.cut_and_come_back();
+    for _ in 0..100 {
+        pair.settle();
+        pair.pass_a_moment();
+    }
+    assert_eq!(pair.failure_of(1), Some(&Error::Unknown { waited: PATIENCE }));
+    pair.cluster.overloaded = 0;
+    pair.pass(1);
+    pair.settle();
+    assert_eq!((pair.cluster.carried_out, pair.session.requests.is_empty()), (1, true));
 }
 
 /// A program that asks too fast is refused; what it has must be taken back all the same.

@@ -98,6 +98,60 @@ fn what_is_asked_in_a_session_that_was_over_and_empty_may_be_asked_in_another() 
     assert_eq!(pair.failure_of(2), Some(&Loss::SessionEnded.into()));
 }
 
+/// A process that stood still for longer than its time to live finds the connection as it was. What it asks first was
+/// certainly not carried out in the session that ended meanwhile, which held nothing: nobody has lost anything.
+#[test]
+fn who_stood_still_and_held_nothing_may_ask_in_another_session() {
+    let mut pair = Pair::open();
+    pair.now = pair.now + TTL + TTL;
+    pair.cluster.end_session();
+    pair.ask(1, acquire());
+    pair.ask(2, add());
+    assert!(pair.cluster.inbox.is_empty(), "nothing is sent before the session is known to live");
+    pair.pass(0);
+    pair.settle();
+    assert_eq!((&pair.not_asked[..], &pair.failed[..]), (&[1, 2][..], &[][..]));
+
+    // The end was told before it asked.
+    pair.ask(3, acquire());
+    assert_eq!(pair.not_asked, [1, 2, 3]);
+
+    // One that was not carried out before, and waits to be asked again.
+    let mut pair = Pair::open();
+    pair.cluster.overloaded = 1;
+    pair.ask_patiently(1, add());
+    pair.settle();
+    pair.now = pair.now + TTL;
+    pair.cluster.end_session();
+    pair.pass(0);
+    pair.settle();
+    assert_eq!((&pair.not_asked[..], &pair.failed[..]), (&[1][..], &[][..]));
+}
+
+/// The cluster may have been kinder, or slower, than the client reckons: then what was asked after the standstill is
+/// carried out as soon as the session is renewed, once.
+#[test]
+fn who_stood_still_in_a_session_that_lives_is_served_once_it_is_renewed() {
+    let mut pair = Pair::open();
+    pair.cluster.overloaded = 1;
+    pair.ask_patiently(1, add());
+    pair.settle();
+    pair.now = pair.now + Duration::from_secs(28);
+    pair.ask(2, acquire());
+    pair.pass(0);
+    assert_eq!(pair.cluster.inbox.len(), 1, "the renewal");
+    pair.settle();
+    assert_eq!((pair.cluster.carried_out, pair.held.len(), pair.told.len()), (2, 1, 2));
+    assert!(pair.now < pair.valid_until);
+}
+
+impl Pair {
+    fn ask_patiently(&mut self, ticket: Ticket, op: Op) {
+        let wish = Wish { op, ticket: Some(ticket), consumes: None, patience: 2 * TTL, wait: None };
+        self.input(|session, now, out| session.ask(wish, now, out));
+    }
+}
+
 /// A grant that is told before the first renewal after a long absence must not be taken for something that was held all
 /// the while, and lost: the session lives, and all who wait in it would be thrown out.
 #[test]
