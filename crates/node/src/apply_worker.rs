@@ -271,7 +271,8 @@ impl<D: Disk + Clone + 'static> ApplyWorker<D> {
     }
 
     fn end_leases(&mut self) {
-        if let Some((term, leases)) = self.applier.due() {
+        let due = self.applier.due(&self.shared.state.read());
+        if let Some((term, leases)) = due {
             self.expiries += 1;
             // Its own origin, so that its numbers and the callers' do not collide.
             let node = NodeId(!self.shared.identity.node.0);

@@ -24,6 +24,7 @@ use crate::links::Links;
 use crate::shared::{ApplyTask, Pin, Shared};
 use crate::state_copy::NodeCopy;
 use crate::subscription::NodeSubscription;
+use crate::waiters::Room;
 
 /// Inputs that may wait for the consensus thread before callers are turned away. Reports of finished
 /// work and peers' frames come on top.
@@ -75,41 +76,39 @@ impl<L: Links> NodeHandle<L> {
             return Err(ProposeError::NoSpace { node: shared.identity.node });
         }
         let overloaded = |waiting| ProposeError::Overloaded { waiting };
-        let (proposals, proposal_bytes) = self.room_for(&command);
-        let (number, answer) = shared.proposals.add(proposals).map_err(overloaded)?;
+        let room = self.room_for(&command);
+        let waiting = shared.proposals.waiting();
+        if waiting >= room.waiting {
+            // Before it is encoded.
+            return Err(overloaded(waiting));
+        }
+        let number = shared.proposals.number();
         let origin = Origin { node: shared.identity.node, boot: shared.boot, number };
         let bytes = Proposal { origin, request, caller, command }.to_bytes();
         debug_assert!(bytes.len() > COMMAND_BYTES_MAX || Proposal::from_bytes(bytes.clone().into()).is_ok());
-        let before = shared.proposal_bytes.fetch_add(bytes.len() as u64, Ordering::Relaxed);
-        let mut waiting = Waiting { shared, number, bytes: bytes.len() as u64, done: false };
         if bytes.len() > COMMAND_BYTES_MAX {
             return Err(ProposeError::TooLarge { bytes: bytes.len(), max: COMMAND_BYTES_MAX });
         }
-        if before > proposal_bytes as u64 {
-            return Err(overloaded(shared.proposals.waiting()));
-        }
+        let answer = shared.proposals.add_with(number, bytes.len(), room).map_err(overloaded)?;
         let call = Input::Call(Call::Propose { number, bytes: bytes.into() });
         let few = shared.proposals.waiting() <= FEW;
-        shared.consensus.offer(call, INPUTS_WAITING_MAX, few).map_err(|refused| match refused {
-            Refused::Full { waiting } => overloaded(waiting),
-            Refused::Closed => ProposeError::Stopping,
-        })?;
-        let outcome = answer.await;
-        waiting.done = outcome.is_ok();
+        if let Err(refused) = shared.consensus.offer(call, INPUTS_WAITING_MAX, few) {
+            shared.proposals.remove(number);
+            return Err(match refused {
+                Refused::Full { waiting } => overloaded(waiting),
+                Refused::Closed => ProposeError::Stopping,
+            });
+        }
         // It was handed over: it may be in the journal, or on its way to the leader.
-        outcome.unwrap_or(Err(ProposeError::Interrupted))
+        answer.await.unwrap_or(Err(ProposeError::Interrupted))
     }
 
     /// How many proposals, and how many bytes of them, may wait before this one is refused.
-    fn room_for(&self, command: &Command) -> (usize, usize) {
+    fn room_for(&self, command: &Command) -> Room {
         let limits = &self.shared.limits;
-        match command.is_upkeep() {
-            true => (
-                limits.proposals_waiting + UPKEEP_WAITING_MAX,
-                limits.proposal_bytes_waiting + UPKEEP_BYTES_WAITING_MAX,
-            ),
-            false => (limits.proposals_waiting, limits.proposal_bytes_waiting),
-        }
+        let (more, more_bytes) =
+            if command.is_upkeep() { (UPKEEP_WAITING_MAX, UPKEEP_BYTES_WAITING_MAX) } else { (0, 0) };
+        Room { waiting: limits.proposals_waiting + more, bytes: limits.proposal_bytes_waiting + more_bytes }
     }
 
     fn is_full(&self) -> bool {
@@ -264,23 +263,6 @@ fn check_readable(command: &Command) -> Result<(), ProposeError> {
     match Command::from_bytes(encoded.into()) {
         Ok(_) => Ok(()),
         Err(_) => Err(ProposeError::TooLarge { bytes, max: COMMAND_BYTES_MAX }),
-    }
-}
-
-/// Undoes the bookkeeping of a proposal when its caller has its answer, or went away without one.
-struct Waiting<'a> {
-    shared: &'a Shared,
-    number: u64,
-    bytes: u64,
-    done: bool,
-}
-
-impl Drop for Waiting<'_> {
-    fn drop(&mut self) {
-        self.shared.proposal_bytes.fetch_sub(self.bytes, Ordering::Relaxed);
-        if !self.done {
-            self.shared.proposals.remove(self.number);
-        }
     }
 }
 

@@ -69,7 +69,6 @@ pub(crate) struct Shared {
     pub(crate) apply: Inbox<ApplyTask>,
     pub(crate) journal: Inbox<JournalTask>,
     pub(crate) proposals: Waiters<Result<Outcome, ProposeError>>,
-    pub(crate) proposal_bytes: AtomicU64,
     pub(crate) reads: Waiters<Result<(), ReadError>>,
     pub(crate) leases: Waiters<Result<Option<LeaseInfo>, ReadError>>,
     pub(crate) renewals: Waiters<Result<Renewed, ReadError>>,

@@ -1,5 +1,8 @@
 //! Callers that wait for an answer, by number. Sharded, because every request enters and leaves here
 //! from different threads.
+//!
+//! What they handed over counts until it is answered, even if they went away meanwhile: it is still worked on, and who
+//! asks and leaves, again and again, must not get more into the queues than who waits.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -11,13 +14,27 @@ use tokio::sync::oneshot;
 const SHARDS: usize = 16;
 
 /// By numbers that are ours: nobody outside can choose them so that they collide.
-type Shard<T> = HashMap<u64, oneshot::Sender<T>, RandomState>;
+type Shard<T> = HashMap<u64, Waiter<T>, RandomState>;
+
+struct Waiter<T> {
+    caller: oneshot::Sender<T>,
+    /// Of what it handed over.
+    bytes: usize,
+}
+
+/// How many may wait, and how many bytes of what they handed over.
+#[derive(Clone, Copy)]
+pub(crate) struct Room {
+    pub(crate) waiting: usize,
+    pub(crate) bytes: usize,
+}
 
 /// Callers waiting for a `T`.
 pub(crate) struct Waiters<T> {
     shards: [Mutex<Shard<T>>; SHARDS],
     next: AtomicU64,
     waiting: AtomicUsize,
+    bytes: AtomicUsize,
 }
 
 impl<T> Waiters<T> {
@@ -32,20 +49,38 @@ impl<T> Waiters<T> {
             shards: std::array::from_fn(|_| Mutex::default()),
             next: AtomicU64::new(first),
             waiting: AtomicUsize::new(0),
+            bytes: AtomicUsize::new(0),
         }
     }
 
-    /// Adds a caller; numbers count up from the first and are never used twice. `Err`: `max` wait already.
+    /// A number for a caller; they count up from the first and are never used twice.
+    pub(crate) fn number(&self) -> u64 {
+        self.next.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// Adds a caller who hands nothing over. `Err`: `max` wait already.
     pub(crate) fn add(&self, max: usize) -> Result<(u64, oneshot::Receiver<T>), usize> {
+        let number = self.number();
+        Ok((number, self.add_with(number, 0, Room { waiting: max, bytes: 0 })?))
+    }
+
+    /// Adds a caller who hands so many bytes over. `Err`, with how many wait: there is no room. The last to find some may
+    /// have more than is left.
+    pub(crate) fn add_with(&self, number: u64, bytes: usize, room: Room) -> Result<oneshot::Receiver<T>, usize> {
         let waiting = self.waiting.fetch_add(1, Ordering::Relaxed);
-        if waiting >= max {
-            self.waiting.fetch_sub(1, Ordering::Relaxed);
+        let before = self.bytes.fetch_add(bytes, Ordering::Relaxed);
+        if waiting >= room.waiting || before > room.bytes {
+            self.left(1, bytes);
             return Err(waiting);
         }
-        let number = self.next.fetch_add(1, Ordering::Relaxed);
-        let (sender, receiver) = oneshot::channel();
-        self.shard(number).lock().insert(number, sender);
-        Ok((number, receiver))
+        let (caller, receiver) = oneshot::channel();
+        self.shard(number).lock().insert(number, Waiter { caller, bytes });
+        Ok(receiver)
+    }
+
+    fn left(&self, callers: usize, bytes: usize) {
+        self.waiting.fetch_sub(callers, Ordering::Relaxed);
+        self.bytes.fetch_sub(bytes, Ordering::Relaxed);
     }
 
     /// Answers a caller. One that went away, or was answered before, is passed over.
@@ -57,18 +92,16 @@ impl<T> Waiters<T> {
 
     /// Forgets a caller.
     pub(crate) fn remove(&self, number: u64) -> Option<oneshot::Sender<T>> {
-        let sender = self.shard(number).lock().remove(&number);
-        if sender.is_some() {
-            self.waiting.fetch_sub(1, Ordering::Relaxed);
-        }
-        sender
+        let Waiter { caller, bytes } = self.shard(number).lock().remove(&number)?;
+        self.left(1, bytes);
+        Some(caller)
     }
 
     /// Drops all callers; each notices that nobody will answer.
     pub(crate) fn clear(&self) {
         for shard in &self.shards {
-            let dropped = std::mem::take(&mut *shard.lock()).len();
-            self.waiting.fetch_sub(dropped, Ordering::Relaxed);
+            let dropped = std::mem::take(&mut *shard.lock());
+            self.left(dropped.len(), dropped.values().map(|waiter| waiter.bytes).sum());
         }
     }
 
@@ -105,5 +138,18 @@ mod tests {
         assert!(waiters.add(1).is_ok());
         waiters.clear();
         assert_eq!(waiters.waiting(), 0);
+    }
+
+    /// Who hands something over and goes away at once, again and again, fills no more than its share of the queues.
+    #[test]
+    fn what_was_handed_over_counts_until_it_is_answered_whoever_still_waits() {
+        let (waiters, room) = (Waiters::<u32>::new(), Room { waiting: 9, bytes: 100 });
+        drop(waiters.add_with(1, 60, room).unwrap());
+        drop(waiters.add_with(2, 60, room).unwrap());
+        assert_eq!(waiters.add_with(3, 1, room).unwrap_err(), 2);
+        waiters.answer(1, 7);
+        drop(waiters.add_with(4, 1, room).unwrap());
+        waiters.clear();
+        assert_eq!((waiters.waiting(), waiters.bytes.load(Ordering::Relaxed)), (0, 0));
     }
 }

@@ -283,7 +283,6 @@ fn share(config: &NodeConfig, identity: Identity, boot: u64, state: State) -> Sh
         apply: Inbox::new(),
         journal: Inbox::new(),
         proposals: Waiters::new(),
-        proposal_bytes: AtomicU64::new(0),
         reads: Waiters::new(),
         leases: Waiters::numbered_from(boot),
         renewals: Waiters::numbered_from(boot),

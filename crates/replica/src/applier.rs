@@ -215,8 +215,8 @@ impl Applier {
     }
 
     /// The term and the leases to end, if any.
-    pub fn due(&mut self) -> Option<(Term, Vec<LeaseExpiry>)> {
-        let due = self.clock.due();
+    pub fn due(&mut self, state: &State) -> Option<(Term, Vec<LeaseExpiry>)> {
+        let due = self.clock.due(|lease| state.lease_keys_count(lease));
         let term = self.clock.leading()?;
         (!due.is_empty()).then_some((term, due))
     }

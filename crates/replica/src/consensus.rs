@@ -16,6 +16,8 @@ mod elections;
 mod log_store;
 mod message;
 mod own_removal;
+#[cfg(test)]
+mod tests;
 mod wire;
 
 use bytes::Bytes;
@@ -41,6 +43,9 @@ const APPEND_MESSAGE_BYTES_MAX: u64 = 1 << 20;
 const APPEND_MESSAGES_IN_FLIGHT_MAX: usize = 256;
 /// Committed entries taken from the engine at a time.
 const COMMITTED_BYTES_MAX: u64 = 16 << 20;
+/// Bytes of entries that a leader takes on before any of them is agreed on: what its memory holds while followers or
+/// disks stand still.
+const UNCOMMITTED_BYTES_MAX: u64 = 256 << 20;
 
 /// Index and term of the state every founder starts with.
 pub const FOUNDING: (LogIndex, Term) = (LogIndex(1), Term(1));
@@ -220,6 +225,7 @@ impl Consensus {
             pre_vote: true,
             batch_append: true,
             max_committed_size_per_ready: COMMITTED_BYTES_MAX,
+            max_uncommitted_size: UNCOMMITTED_BYTES_MAX,
             read_only_option: match tidelock_model::planted!(LeaseBasedReads) {
                 true => raft::ReadOnlyOption::LeaseBased,
                 false => raft::ReadOnlyOption::Safe,
@@ -284,6 +290,23 @@ impl Consensus {
     /// Takes a message from a peer.
     pub fn step(&mut self, from: NodeId, message: Bytes) -> Result<(), PeerFault> {
         let message = wire::decode_message(message)?;
+        match message.get_msg_type() {
+            // The engine would install what is not here.
+            MessageType::MsgSnapshot => Err(PeerFault::Improper("a snapshot without its content")),
+            _ => self.take(from, message),
+        }
+    }
+
+    /// Takes the message of a snapshot that was received whole.
+    pub fn step_snapshot(&mut self, from: NodeId, message: Bytes) -> Result<(), PeerFault> {
+        let message = wire::decode_message(message)?;
+        match message.get_msg_type() {
+            MessageType::MsgSnapshot => self.take(from, message),
+            _ => Err(PeerFault::Improper("another message with a snapshot's content")),
+        }
+    }
+
+    fn take(&mut self, from: NodeId, message: Message) -> Result<(), PeerFault> {
         if message.from != from.0 {
             return Err(PeerFault::Improper("a message in another node's name"));
         }
@@ -310,7 +333,7 @@ impl Consensus {
                 Err(PeerFault::LostLog { known: LogIndex(message.commit), last: LogIndex(last) })
             }
             MessageType::MsgAppend => {
-                let follows = |(offset, index): (u64, u64)| index == message.index + 1 + offset;
+                let follows = |(offset, index): (u64, u64)| message.index.checked_add(1 + offset) == Some(index);
                 match (0..).zip(message.entries.iter().map(|entry| entry.index)).all(follows) {
                     true => Ok(()),
                     false => Err(PeerFault::Improper("entries out of order")),
@@ -371,8 +394,12 @@ impl Consensus {
         self.raw.mut_store().evict(keep_from);
     }
 
-    /// The journal answered a [`Fetch`]; no entries means that it could not.
+    /// The journal answered a [`Fetch`]; no entries means that it could not. Then the log begins behind them from now on,
+    /// and who needs them is sent a snapshot: asked again at once, a disk with a bad place would do nothing else.
     pub fn entries_fetched(&mut self, fetch: Fetch, entries: Vec<LogEntry>) {
+        if entries.is_empty() {
+            self.raw.mut_store().trim(fetch.from.0 + 1);
+        }
         let context = self.raw.mut_store().keep_fetched(fetch, entries);
         self.raw.on_entries_fetched(context);
         self.raw.mut_store().forget_fetched();
@@ -431,7 +458,7 @@ impl Consensus {
             ready.hard_state = Some(wire::hard_state_from(&self.raw.raft.hard_state()));
             self.unsynced_membership = Some(given.number());
         }
-        if given.must_sync() && ready.hard_state.is_some() {
+        if self.promises(&given) {
             self.unsynced_promise = Some(given.number());
         }
         if !given.snapshot().is_empty() {
@@ -453,7 +480,9 @@ impl Consensus {
             .iter()
             .filter_map(|read| Some((ReadContext::from_bytes(&read.request_ctx)?, LogIndex(read.index))))
             .collect();
-        self.route(given.take_messages(), self.unsynced_membership.is_some(), &mut ready);
+        // A leader sends before its own sync, but not in a term that it may forget: a voter that is alone elects itself.
+        let wait = self.unsynced_membership.is_some() || self.unsynced_promise.is_some();
+        self.route(given.take_messages(), wait, &mut ready);
         self.route(given.take_persisted_messages(), true, &mut ready);
         let committed = given.take_committed_entries();
         self.raw.advance_append_async(given);
@@ -461,6 +490,12 @@ impl Consensus {
         ready.fetches = self.raw.mut_store().take_fetches();
         self.fix_election_timeout();
         Some(ready)
+    }
+
+    /// Whether this ready enters a term or gives a vote. That more is known to be committed promises nothing.
+    fn promises(&self, given: &raft::Ready) -> bool {
+        let known = self.raw.store().hard_state();
+        given.hs().is_some_and(|now| (now.term, now.vote) != (known.term, known.vote))
     }
 
     /// Whether this ready is where a change of members is agreed on or carried out. That it is agreed on must be

@@ -9,14 +9,16 @@
 //! - A lease whose end is on its way through the log is not renewed any more; who asks is answered
 //!   when the entry is applied.
 //!
-//! Cost per lease on the leader: one map entry and one deadline, some 80 bytes; a renewal is one map
-//! look-up, because a deadline is only moved when it comes up.
+//! Cost per lease on the leader: a timer and when to look at it, 56 bytes in trees whose leaves are full where leases come
+//! in the order of their ids; a renewal is one look-up, because a deadline is only moved when it comes up.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::cmp::Ordering;
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use tidelock_model::{LeaseExpiry, LeaseId, LeaseInfo, LogIndex, NodeId, Term};
-use tidelock_state::Lease;
+use tidelock_state::tree::{Order, Tree};
+use tidelock_state::{ByLease, EXPIRED_KEYS_MAX, Lease};
 
 use crate::effects::LeaseCall;
 
@@ -46,14 +48,39 @@ impl Timer {
     }
 }
 
+/// When to look at a lease.
+type LookAt = (u64, LeaseId);
+
+/// Before every look at any lease.
+const FIRST_LOOK: LookAt = (0, LeaseId(i64::MIN));
+
+struct ByTime;
+impl Order for ByTime {
+    type Item = LookAt;
+    type Pivot = LookAt;
+    type Probe<'a> = LookAt;
+    fn probe(item: &LookAt) -> LookAt {
+        *item
+    }
+    fn pivot(item: &LookAt) -> LookAt {
+        *item
+    }
+    fn compare(item: &LookAt, probe: LookAt) -> Ordering {
+        item.cmp(&probe)
+    }
+    fn compare_pivot(pivot: &LookAt, probe: LookAt) -> Ordering {
+        pivot.cmp(&probe)
+    }
+}
+
 /// The leader's clock over all leases.
 #[derive(Default)]
 pub struct LeaseClock {
     leading: Option<Term>,
     now_us: u64,
-    timers: BTreeMap<LeaseId, Timer>,
+    timers: Tree<ByLease<Timer>>,
     /// When to look at a lease again; at or before its true deadline.
-    looks: BTreeSet<(u64, LeaseId)>,
+    looks: Tree<ByTime>,
     waiting: BTreeMap<LeaseId, Vec<(NodeId, LeaseCall)>>,
 }
 
@@ -78,20 +105,20 @@ pub enum Renewing {
 }
 
 impl LeaseClock {
-    /// Begins to lead: every lease gets its full time to live from now.
-    ///
-    /// The maps are built at once from what is sorted already, which fills their nodes; inserted one by one in
-    /// ascending order, a million leases leave every node half empty.
+    /// Begins to lead: every lease gets its full time to live from now. `leases` come in ascending order.
     pub fn lead(&mut self, term: Term, leases: impl Iterator<Item = (LeaseId, Lease)>) {
         self.stop();
         self.leading = Some(term);
         let now_us = self.now_us;
-        let timer = |(id, lease): (LeaseId, Lease)| {
+        let mut looks = Vec::new();
+        for (id, lease) in leases {
             let ttl_s = if tidelock_model::planted!(NewLeaderForgetsTimeLeft) { 0 } else { lease.ttl_s };
-            (id, Timer::starting(now_us, ttl_s, lease.granted_at))
-        };
-        self.timers = leases.map(timer).collect();
-        self.looks = self.timers.iter().map(|(id, timer)| (timer.look_us, *id)).collect();
+            let timer = Timer::starting(now_us, ttl_s, lease.granted_at);
+            self.timers.push_last((id, timer));
+            looks.push((timer.look_us, id));
+        }
+        looks.sort_unstable();
+        looks.into_iter().for_each(|look| self.looks.push_last(look));
     }
 
     /// Stops leading: forgets everything, so that nothing stale can be proposed later (H8).
@@ -111,8 +138,12 @@ impl LeaseClock {
             return;
         }
         let timer = Timer::starting(self.now_us, ttl_s, granted_at);
-        self.timers.insert(id, timer);
-        self.looks.insert((timer.look_us, id));
+        self.timers.insert(id, (id, timer));
+        self.look_at((timer.look_us, id));
+    }
+
+    fn look_at(&mut self, look: LookAt) {
+        self.looks.insert(look, look);
     }
 
     /// A lease goes on for `ttl_s` from now, even if its end was proposed. Who waited to hear of that end asks again.
@@ -123,8 +154,8 @@ impl LeaseClock {
 
     /// A lease ended. Gives back who waited to hear of it.
     pub fn end(&mut self, id: LeaseId) -> Vec<(NodeId, LeaseCall)> {
-        if let Some(timer) = self.timers.remove(&id) {
-            self.looks.remove(&(timer.look_us, id));
+        if let Some((_, timer)) = self.timers.remove(id) {
+            self.looks.remove((timer.look_us, id));
         }
         self.waiting.remove(&id).unwrap_or_default()
     }
@@ -134,7 +165,7 @@ impl LeaseClock {
         if self.leading.is_none() {
             return Look::Later;
         }
-        let Some(timer) = self.timers.get_mut(&call.id) else { return Look::Known(None) };
+        let Some((_, timer)) = self.timers.get_mut(call.id) else { return Look::Known(None) };
         if timer.ending && !tidelock_model::planted!(EndingLeaseRenewed) {
             let waiting = self.waiting.entry(call.id).or_default();
             if waiting.len() < CALLS_WAITING_MAX {
@@ -154,7 +185,7 @@ impl LeaseClock {
 
     /// Renews a lease among many, without anybody waiting for its end. Only while leading.
     pub fn renew(&mut self, id: LeaseId) -> Renewing {
-        let Some(timer) = self.timers.get_mut(&id) else { return Renewing::Gone };
+        let Some((_, timer)) = self.timers.get_mut(id) else { return Renewing::Gone };
         if timer.ending && tidelock_model::planted!(EndingSessionToldAsOver) {
             return Renewing::Gone;
         }
@@ -171,22 +202,32 @@ impl LeaseClock {
         self.now_us += u64::try_from(elapsed.min(believed).as_micros()).unwrap_or(0);
     }
 
-    /// The leases whose time is over, to be proposed for expiry.
-    pub fn due(&mut self) -> Vec<LeaseExpiry> {
-        let mut due = Vec::new();
+    /// The leases whose time is over, to be proposed for expiry: no more than one entry ends, by the number of keys that
+    /// each owns.
+    pub fn due(&mut self, owned: impl Fn(LeaseId) -> usize) -> Vec<LeaseExpiry> {
+        let (mut due, mut keys) = (Vec::new(), 0);
         while due.len() < EXPIRE_AT_ONCE_MAX {
-            let Some((_, id)) = self.looks.first().copied().filter(|(at, _)| *at <= self.now_us) else { break };
-            self.looks.pop_first();
-            let Some(timer) = self.timers.get_mut(&id) else { continue };
-            if timer.deadline_us > self.now_us && !tidelock_model::planted!(RenewalOverlooked) {
-                // Renewed meanwhile.
+            let first = self.looks.iter_from(FIRST_LOOK).next().copied();
+            let Some((at, id)) = first.filter(|(at, _)| *at <= self.now_us) else { break };
+            // Every look is at a lease.
+            let Some((_, timer)) = self.timers.get_mut(id) else { break };
+            let is_renewed = timer.deadline_us > self.now_us && !tidelock_model::planted!(RenewalOverlooked);
+            if !is_renewed {
+                keys += owned(id);
+                if keys > EXPIRED_KEYS_MAX && !due.is_empty() {
+                    break;
+                }
+            }
+            self.looks.remove((at, id));
+            if is_renewed {
                 timer.look_us = timer.deadline_us;
             } else {
                 timer.ending = true;
                 timer.look_us = self.now_us + PROPOSE_AGAIN_US;
                 due.push(LeaseExpiry { id, granted_at: timer.granted_at });
             }
-            self.looks.insert((timer.look_us, id));
+            let look = (timer.look_us, id);
+            self.look_at(look);
         }
         due
     }
@@ -221,7 +262,7 @@ mod tests {
     }
     fn tick(clock: &mut LeaseClock, elapsed_ms: u64, believed_ms: u64) -> Vec<LeaseExpiry> {
         clock.advance(Duration::from_millis(elapsed_ms), Duration::from_millis(believed_ms));
-        clock.due()
+        clock.due(|_| 1)
     }
     fn expiry() -> Vec<LeaseExpiry> {
         vec![LeaseExpiry { id: LEASE, granted_at: LogIndex(10) }]
@@ -299,6 +340,16 @@ mod tests {
             assert_eq!(tick(&mut clock, ms - 1, ms), []);
             assert_eq!(tick(&mut clock, 1, 1), [LeaseExpiry { id: LEASE, granted_at: LogIndex(11) }]);
         }
+    }
+
+    /// A rack of clients that dies with all its locks must not stop everybody for as long as its locks take to delete.
+    #[test]
+    fn leases_that_own_much_are_ended_a_few_at_a_time() {
+        let mut clock = leading(1);
+        (10..20).for_each(|id| clock.grant(LeaseId(id), 1, LogIndex(id as u64)));
+        clock.advance(Duration::from_secs(1), Duration::from_secs(1));
+        let mut due = || clock.due(|_| EXPIRED_KEYS_MAX / 4 + 1).len();
+        assert_eq!([due(), due(), due(), due()], [3, 3, 3, 2]);
     }
 
     /// Short work under long leases must not leave anything behind on the leader.

@@ -28,6 +28,8 @@ use crate::renewals::Renewals;
 /// Bytes of proposals packed into one entry. Large enough that packing pays, small enough that a
 /// follower is not sent one huge frame.
 const ENTRY_BYTES_MAX: usize = 256 << 10;
+/// Bytes of proposals in one frame to the leader. The answers to its heartbeats take the same way, behind it.
+const FORWARD_BYTES_MAX: usize = 1 << 20;
 /// Ticks after which a call about a lease is sent to the leader again.
 const LEASE_RESEND_TICKS: u64 = 3;
 
@@ -131,7 +133,10 @@ impl Replica {
             Input::Trimmed { first_index } => self.consensus.trimmed(first_index),
             Input::SnapshotTaken { index, term, voters } => self.consensus.snapshot_taken(index, term, &voters),
             Input::SnapshotSent { to, delivered } => self.consensus.snapshot_sent(to, delivered),
-            Input::SnapshotReceived { from, message } => self.engine_message(from, message),
+            Input::SnapshotReceived { from, message } => {
+                let taken = self.consensus.step_snapshot(from, message);
+                self.engine_took(from, taken);
+            }
             Input::Installed { index, members } => {
                 self.consensus.applied(index);
                 self.members_replaced(members);
@@ -219,7 +224,10 @@ impl Replica {
             Err(error) => return self.effects.faults.push((from, PeerFault::Malformed(error))),
         };
         match message {
-            PeerMessage::Raft(message) => self.engine_message(from, message),
+            PeerMessage::Raft(message) => {
+                let taken = self.consensus.step(from, message);
+                self.engine_took(from, taken);
+            }
             // Not the leader (any more): the sender notices and sends them to the right one.
             PeerMessage::Forward(proposals) if self.consensus.is_leader() => self.inbox.extend(proposals),
             PeerMessage::Forward(_) => {}
@@ -249,8 +257,8 @@ impl Replica {
         }
     }
 
-    fn engine_message(&mut self, from: NodeId, message: Bytes) {
-        match self.consensus.step(from, message) {
+    fn engine_took(&mut self, from: NodeId, taken: Result<(), PeerFault>) {
+        match taken {
             Ok(()) => self.heed_question(),
             Err(fault @ PeerFault::LostLog { .. }) => self.effects.fatal = Some(Fatal::LostLog(fault)),
             Err(fault) => self.effects.faults.push((from, fault)),
@@ -343,7 +351,11 @@ impl Replica {
             return;
         }
         self.inbox.clear();
-        for chunk in own.chunks(ITEMS_MAX) {
+        let mut rest = &own[..];
+        while !rest.is_empty() {
+            let (chunk, after) =
+                rest.split_at(fitting(rest.iter().take(ITEMS_MAX).map(|(_, bytes)| bytes), FORWARD_BYTES_MAX));
+            rest = after;
             let forward = PeerMessage::Forward(chunk.iter().map(|(_, bytes)| bytes.clone()).collect());
             self.effects.frames.push((leader, forward.to_frame()));
             chunk.iter().for_each(|(number, _)| self.proposals.sent(*number, leader, term, self.tick));
@@ -355,14 +367,7 @@ impl Replica {
     fn append(&mut self, proposals: &[Bytes]) -> bool {
         let mut rest = proposals;
         while !rest.is_empty() {
-            let mut bytes = 0;
-            let fits = |proposal: &&Bytes| {
-                let first = bytes == 0;
-                bytes += proposal.len();
-                first || bytes <= ENTRY_BYTES_MAX
-            };
-            let count = rest.iter().take(BATCH_COMMANDS_MAX).take_while(fits).count();
-            let (packed, after) = rest.split_at(count);
+            let (packed, after) = rest.split_at(fitting(rest.iter().take(BATCH_COMMANDS_MAX), ENTRY_BYTES_MAX));
             if !self.consensus.propose(Batch::pack(self.now, packed)) {
                 return false;
             }
@@ -516,6 +521,15 @@ impl Replica {
     pub fn is_leader(&self) -> bool {
         self.consensus.role() == Role::Leader
     }
+}
+
+/// How many of the first have at most so many bytes together; one at least.
+fn fitting<'a>(proposals: impl Iterator<Item = &'a Bytes>, bytes_max: usize) -> usize {
+    let sums = proposals.scan(0, |sum, proposal| {
+        *sum += proposal.len();
+        Some(*sum)
+    });
+    sums.take_while(|sum| *sum <= bytes_max).count().max(1)
 }
 
 /// Whether a frame carries entries: what a node that is behind with applying may drop, because the

@@ -130,7 +130,7 @@ impl Cluster {
     fn expire(&mut self, id: NodeId) {
         let node = self.nodes.get_mut(&id).unwrap();
         node.applier.advance(Duration::from_millis(100), Duration::from_millis(300));
-        if let Some((term, leases)) = node.applier.due() {
+        if let Some((term, leases)) = node.applier.due(&node.state) {
             let origin = Origin { node: NodeId(!id.0), boot: 1, number: self.now };
             let bytes = expiry_proposal(origin, term, leases);
             self.step(id, Input::Expire { term, bytes });

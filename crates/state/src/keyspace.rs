@@ -153,6 +153,30 @@ impl Keyspace {
         self.live.iter_from(&range.start).take(count)
     }
 
+    /// The same without so many of the first, over which nobody has to walk.
+    pub(crate) fn live_range_after(&self, range: &KeyRange, skip: usize) -> impl Iterator<Item = &KeyValue> {
+        let start = self.live.rank(&range.start);
+        let count = self.live.rank(&range.end).saturating_sub(start).saturating_sub(skip);
+        let first = self.live.nth(start.saturating_add(skip));
+        first.into_iter().flat_map(|first| self.live.iter_from(&first.key)).take(count)
+    }
+
+    /// The first key of `range` that exists now and is not before what is looked for, by halving: `is_before` holds of
+    /// the first ones and of none behind them.
+    pub(crate) fn live_partition(&self, range: &KeyRange, is_before: impl Fn(&KeyValue) -> bool) -> Option<&KeyValue> {
+        let (mut low, end) = (self.live.rank(&range.start), self.live.rank(&range.end));
+        let mut high = end;
+        while low < high {
+            let middle = low + (high - low) / 2;
+            if self.live.nth(middle).is_some_and(&is_before) {
+                low = middle + 1;
+            } else {
+                high = middle;
+            }
+        }
+        self.live.nth(low).filter(|_| low < end)
+    }
+
     /// Gives `key` the version that `make` makes of the one before, which becomes past. Returns both.
     pub(crate) fn put(&mut self, key: Key, make: impl FnOnce(Option<&Record>) -> Record) -> (KeyValue, Option<Record>) {
         let (item, replaced) = match self.live.get_mut(&key) {

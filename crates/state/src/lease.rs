@@ -11,6 +11,7 @@
 
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
+use std::marker::PhantomData;
 
 use tidelock_model::{Key, KeyRange, LeaseId, LogIndex};
 
@@ -25,18 +26,19 @@ pub struct Lease {
     pub granted_at: LogIndex,
 }
 
-struct ByLease;
-impl Order for ByLease {
-    type Item = (LeaseId, Lease);
+/// By the id of a lease, whatever is kept beside it.
+pub struct ByLease<T>(PhantomData<T>);
+impl<T> Order for ByLease<T> {
+    type Item = (LeaseId, T);
     type Pivot = LeaseId;
     type Probe<'a> = LeaseId;
-    fn probe(item: &(LeaseId, Lease)) -> LeaseId {
+    fn probe(item: &(LeaseId, T)) -> LeaseId {
         item.0
     }
-    fn pivot(item: &(LeaseId, Lease)) -> LeaseId {
+    fn pivot(item: &(LeaseId, T)) -> LeaseId {
         item.0
     }
-    fn compare(item: &(LeaseId, Lease), probe: LeaseId) -> Ordering {
+    fn compare(item: &(LeaseId, T), probe: LeaseId) -> Ordering {
         item.0.cmp(&probe)
     }
     fn compare_pivot(pivot: &LeaseId, probe: LeaseId) -> Ordering {
@@ -67,7 +69,7 @@ impl Order for ByLeaseAndKey {
 pub(crate) const FIRST_LEASE: LeaseId = LeaseId(i64::MIN);
 
 pub(crate) struct Leases {
-    table: Tree<ByLease>,
+    table: Tree<ByLease<Lease>>,
     attachments: Tree<ByLeaseAndKey>,
     /// As of which entry someone reads the leases in pages.
     held: Option<LogIndex>,

@@ -34,7 +34,7 @@ mod requests;
 mod snapshot;
 #[cfg(test)]
 mod testing;
-mod tree;
+pub mod tree;
 mod txn;
 mod versions;
 mod znodes;
@@ -43,11 +43,11 @@ use std::sync::Arc;
 
 use tidelock_model::{Alarms, Auth, Key, LeaseId, LogIndex, LogTime, Member, Members, Revision};
 
-pub use apply::{Applied, Effects, LeaseChange};
+pub use apply::{Applied, EXPIRED_KEYS_MAX, Effects, LeaseChange};
 pub use copy::{ChangePosition, ChangesPage};
 pub use history::{Changes, EventsPage};
 pub use import::{ImportError, Imported, StateImport};
-pub use lease::Lease;
+pub use lease::{ByLease, Lease};
 pub use load::{LoadError, StateLoader};
 pub use read::RangePage;
 pub use requests::{ORIGIN_WINDOW, REQUESTS_REMEMBERED, REQUESTS_REMEMBERED_BYTES};
@@ -178,6 +178,12 @@ impl State {
     /// The keys a lease owns, ascending; none if there is no such lease.
     pub fn lease_keys(&self, id: LeaseId) -> impl Iterator<Item = &Key> + '_ {
         self.leases.keys(id)
+    }
+
+    /// How many keys a lease owns.
+    #[must_use]
+    pub fn lease_keys_count(&self, id: LeaseId) -> usize {
+        self.leases.owned(id)
     }
 
     /// Sets the first members of a new cluster, before any entry.

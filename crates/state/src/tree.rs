@@ -39,7 +39,7 @@ const fn merged_max(most: usize) -> usize {
 }
 
 /// How a tree sorts its items.
-pub(crate) trait Order {
+pub trait Order {
     /// Most items in a leaf. Leaves of trees that live and die apart should differ in size: an allocator keeps blocks of
     /// one size together, and what one tree frees between the leaves of another stays with the process.
     const LEAF_MAX: usize = NODE_MAX;
@@ -95,7 +95,7 @@ struct Child<O: Order> {
 }
 
 /// An ordered set of items.
-pub(crate) struct Tree<O: Order> {
+pub struct Tree<O: Order> {
     root: Node<O>,
     len: usize,
 }
@@ -107,23 +107,39 @@ enum Inserted<O: Order> {
     Split(O::Pivot, Node<O>),
 }
 
+impl<O: Order> Default for Tree<O> {
+    fn default() -> Tree<O> {
+        Tree::new()
+    }
+}
+
 impl<O: Order> Tree<O> {
-    pub(crate) fn new() -> Tree<O> {
+    /// Without any item.
+    #[must_use]
+    pub fn new() -> Tree<O> {
         Tree { root: Node::Leaf(Run::new()), len: 0 }
     }
 
-    pub(crate) fn len(&self) -> usize {
+    /// How many items there are.
+    #[must_use]
+    pub fn len(&self) -> usize {
         self.len
     }
 
+    /// Whether there are none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
     /// The item at `probe`.
-    pub(crate) fn get(&self, probe: O::Probe<'_>) -> Option<&O::Item> {
+    pub fn get(&self, probe: O::Probe<'_>) -> Option<&O::Item> {
         let items = self.root.leaf_for(probe);
         items.find(probe).ok().map(|at| &items[at])
     }
 
     /// The item at `probe`, to be changed in what does not sort it.
-    pub(crate) fn get_mut(&mut self, probe: O::Probe<'_>) -> Option<&mut O::Item> {
+    pub fn get_mut(&mut self, probe: O::Probe<'_>) -> Option<&mut O::Item> {
         let mut node = &mut self.root;
         loop {
             match node {
@@ -164,13 +180,35 @@ impl<O: Order> Tree<O> {
         }
     }
 
+    /// The item that so many come before.
+    pub(crate) fn nth(&self, mut before: usize) -> Option<&O::Item> {
+        let mut node = &self.root;
+        loop {
+            match node {
+                Node::Leaf(items) => {
+                    steps::add(1);
+                    return items.get(before);
+                }
+                Node::Branch(branch) => {
+                    steps::add(branch.children.len());
+                    let holds_it = |child: &&Child<O>| {
+                        let is_within = before < child.count;
+                        before -= if is_within { 0 } else { child.count };
+                        is_within
+                    };
+                    node = &branch.children.iter().find(holds_it)?.node;
+                }
+            }
+        }
+    }
+
     /// How many items are at or after `start` and before `end`.
     pub(crate) fn count_range(&self, start: O::Probe<'_>, end: O::Probe<'_>) -> usize {
         self.rank(end).saturating_sub(self.rank(start))
     }
 
     /// The items at and after `probe`, in order.
-    pub(crate) fn iter_from(&self, probe: O::Probe<'_>) -> Iter<'_, O> {
+    pub fn iter_from(&self, probe: O::Probe<'_>) -> Iter<'_, O> {
         let mut iter = Iter { leaf: [].iter(), branches: Vec::new() };
         let mut node = &self.root;
         loop {
@@ -190,20 +228,20 @@ impl<O: Order> Tree<O> {
     }
 
     /// Adds an item at `probe`, which is its own place; returns the one that was there.
-    pub(crate) fn insert(&mut self, probe: O::Probe<'_>, item: O::Item) -> Option<O::Item> {
+    pub fn insert(&mut self, probe: O::Probe<'_>, item: O::Item) -> Option<O::Item> {
         debug_assert!(O::compare(&item, probe).is_eq(), "an item is put where it belongs");
         let inserted = self.root.insert(probe, item, true);
         self.settle_root(inserted)
     }
 
     /// Adds an item that comes after all others, without searching for its place.
-    pub(crate) fn push_last(&mut self, item: O::Item) {
+    pub fn push_last(&mut self, item: O::Item) {
         let inserted = self.root.push_last(item);
         self.settle_root(inserted);
     }
 
     /// Removes the item at `probe`.
-    pub(crate) fn remove(&mut self, probe: O::Probe<'_>) -> Option<O::Item> {
+    pub fn remove(&mut self, probe: O::Probe<'_>) -> Option<O::Item> {
         let removed = self.root.remove(probe)?;
         self.shrink_root();
         Some(removed)
@@ -474,7 +512,7 @@ fn append<T>(left: &mut Vec<T>, right: Vec<T>) {
 }
 
 /// Items of a tree in order.
-pub(crate) struct Iter<'a, O: Order> {
+pub struct Iter<'a, O: Order> {
     leaf: slice::Iter<'a, O::Item>,
     /// What is left of each branch above the leaf, the root's first.
     branches: Vec<slice::Iter<'a, Child<O>>>,

@@ -118,7 +118,8 @@ fn post(pool: &DescriptorPool, path: &str, route: &Route, comments: &Comments) -
     if route.may_wait() {
         post["parameters"] = json!([{
             "name": "wait_ms", "in": "query", "required": false, "schema": { "type": "integer", "minimum": 0 },
-            "description": "Hold the reply back until the grant, for so long; then the place is given up, by a request with the next number.",
+            "description": "Hold the reply back until the grant, for so long; then the place is given up, by a request with the next number. \
+             PLACE_MAY_STAND: it is not known that it was, so ask again with the same number.",
         }]);
     }
     post

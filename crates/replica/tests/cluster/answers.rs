@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use tidelock_model::NodeId;
-use tidelock_replica::{Input, glance};
+use tidelock_replica::{Call, Input, glance};
 
 use super::{Cluster, put};
 
@@ -48,4 +48,23 @@ fn an_answer_that_was_lost_is_given_again() {
     assert!(known(&cluster, deaf) < Some(last), "the answer was lost");
     cluster.tick(2);
     assert_eq!(known(&cluster, deaf), Some(last));
+}
+
+/// Writes that a lost leader leaves behind go to the next one all at once. In one frame they would hold up the answers to
+/// its heartbeats, and a frame beyond what a link takes would be made and dropped again until all of them are given up.
+#[test]
+fn what_is_sent_on_to_a_leader_goes_in_frames_of_bounded_size() {
+    const BYTES_MAX: usize = 1 << 20;
+    let mut cluster = Cluster::founded(&[1, 2, 3]);
+    let leader = cluster.elect();
+    let follower = cluster.follower();
+    let node = cluster.nodes.get_mut(&follower).unwrap();
+    for number in 1..=20 {
+        let bytes = Bytes::from(vec![7; BYTES_MAX / 3]);
+        node.replica.step(Input::Call(Call::Propose { number, bytes }));
+    }
+    let frames = node.replica.effects().frames;
+    let sizes: Vec<usize> = frames.iter().filter(|(to, _)| *to == leader).map(|(_, frame)| frame.len()).collect();
+    assert!(sizes.iter().all(|size| *size < BYTES_MAX + 1000), "{sizes:?}");
+    assert_eq!(sizes.iter().sum::<usize>() / (BYTES_MAX / 3), 20);
 }

@@ -8,7 +8,7 @@ use tidelock_simulator::campaign::{replay_command, run_seed};
 use tidelock_simulator::plan::Plan;
 
 /// Seeds that each test runs.
-const SEEDS: usize = 4;
+const SEEDS: usize = 6;
 
 /// Runs the first few seeds in which the clients of a workload take part, with these options; gives what they reached.
 pub(crate) fn runs(workload: &str, options: &str) -> BTreeMap<String, u64> {

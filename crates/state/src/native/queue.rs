@@ -6,17 +6,32 @@
 //! granted places end, since there it is not the neighbour who tells.
 //!
 //! The token of a grant is the revision it was made at. When one release lets several in, the second and later ones
-//! get a revision each, so that a token has one holder (K2) and tokens ascend along the queue (K1).
+//! get a revision each, so that a token has one holder (K2) and tokens ascend along the queue (K1). So the place of a
+//! token is found by halving the queue, however many places its holder has there.
 
 use tidelock_model::limits::{NATIVE_PERMITS_MAX, NATIVE_QUEUE_MAX};
 use tidelock_model::native_keys::{self as keys, Slot};
 use tidelock_model::native_records::{Place, Semaphore, Stored};
-use tidelock_model::{Data, Key, KeyValue, Kind, LeaseId, Mode, Name, NativeAnswer, NativeError, Wait};
+use tidelock_model::{Data, Key, KeyRange, KeyValue, Kind, LeaseId, Mode, Name, NativeAnswer, NativeError, Wait};
 
 use super::sessions::{check_ttl, ttl_s};
 use crate::State;
 use crate::apply::Effects;
 use crate::change::Revising;
+
+/// A session's own places in a queue that are looked at one by one for a token: mostly it has one, and to look at that
+/// is cheaper than to halve the queue. Those with more would pay for each of them with every request.
+const OWN_WALKED_MAX: usize = 2;
+
+/// Most bytes of a stored place that come before its data: what it is, a weight, a token and where it moved from.
+const PLACE_HEAD_BYTES_MAX: usize = 1 + 5 + 10 + 10;
+
+/// The token of a place, whose data is not copied: many are looked at for one that is meant.
+pub(super) fn token_of(item: &KeyValue) -> u64 {
+    let value = item.record.value();
+    let head = value.get(..PLACE_HEAD_BYTES_MAX).unwrap_or(value);
+    Place::read(head).map_or(0, |place| place.token)
+}
 
 /// A place with where it is.
 #[derive(Clone, Debug)]
@@ -124,7 +139,8 @@ impl State {
     }
 
     fn first_token(&self, kind: Kind, name: &Name) -> u64 {
-        self.places(kind, name).next().map_or(0, |first| first.place.token)
+        let first = self.keyspace.live_from(&keys::members(kind, name).start).next();
+        first.filter(|first| keys::is_member(kind, name, &first.key)).map_or(0, token_of)
     }
 
     pub(super) fn places(&self, kind: Kind, name: &Name) -> impl Iterator<Item = Queued> + '_ {
@@ -138,29 +154,62 @@ impl State {
     }
 
     /// A session's places in one queue: mostly one, however many others there are.
-    fn own_places(&self, session: LeaseId, kind: Kind, name: &Name) -> impl Iterator<Item = Queued> + '_ {
+    fn own_places(&self, session: LeaseId, kind: Kind, name: &Name) -> impl Iterator<Item = &KeyValue> + '_ {
         let keys = self.leases.keys_within(session, &keys::members(kind, name));
-        keys.filter_map(|key| Queued::read(self.keyspace.get(key)?))
+        keys.filter_map(|key| self.keyspace.get(key))
     }
 
     /// What this session holds under a token.
     pub(super) fn held(&self, session: LeaseId, kind: Kind, name: &Name, token: u64) -> Result<Queued, NativeError> {
+        Queued::read(self.find_held(session, kind, name, token)?).ok_or(NativeError::StaleToken { token })
+    }
+
+    /// The same for who only wants to know that it does: nothing is copied.
+    pub(super) fn find_held(
+        &self,
+        session: LeaseId,
+        kind: Kind,
+        name: &Name,
+        token: u64,
+    ) -> Result<&KeyValue, NativeError> {
         if !kind.is_queue() {
             return Err(NativeError::WrongKind);
         }
+        if token == 0 {
+            return Err(NativeError::StaleToken { token });
+        }
         if tidelock_model::planted!(ReleaseByAnybody)
-            && let Some(held) = self.places(kind, name).find(|any| any.place.token == token && token != 0)
+            && let Some(held) = self.granted_under(kind, name, token)
         {
             return Ok(held);
         }
-        let is_held = |own: &Queued| own.session == session && own.place.token == token && token != 0;
+        let is_held = |item: &&KeyValue| item.record.meta().lease == session && token_of(item) == token;
         // Who did not wait was granted its place when it took it.
-        let at_once = self.keyspace.get(&keys::member(kind, name, token)).and_then(Queued::read);
-        if let Some(held) = at_once.filter(is_held).or_else(|| self.own_places(session, kind, name).find(is_held)) {
+        let at_once = self.keyspace.get(&keys::member(kind, name, token)).filter(is_held);
+        if let Some(held) = at_once.or_else(|| self.own_granted_under(session, kind, name, token)) {
             return Ok(held);
         }
-        let is_anothers = token != 0 && self.first_token(kind, name) == token;
+        let is_anothers = self.first_token(kind, name) == token;
         Err(if is_anothers { NativeError::NotHolder { token } } else { NativeError::StaleToken { token } })
+    }
+
+    fn own_granted_under(&self, session: LeaseId, kind: Kind, name: &Name, token: u64) -> Option<&KeyValue> {
+        let mut own = self.own_places(session, kind, name);
+        if let Some(found) = own.by_ref().take(OWN_WALKED_MAX).find(|item| token_of(item) == token) {
+            return Some(found);
+        }
+        // Who has no more places has none with that token.
+        own.next()?;
+        self.granted_under(kind, name, token).filter(|item| item.record.meta().lease == session)
+    }
+
+    /// The place that was granted under a token, whoever has it.
+    fn granted_under(&self, kind: Kind, name: &Name, token: u64) -> Option<&KeyValue> {
+        // A place is granted when it is taken or after that: it is not behind the number of its token.
+        let bound = keys::member(kind, name, token).successor();
+        let up_to = KeyRange { start: keys::members(kind, name).start, end: bound };
+        let is_before = |item: &KeyValue| (1..token).contains(&token_of(item));
+        self.keyspace.live_partition(&up_to, is_before).filter(|item| token_of(item) == token)
     }
 
     pub(super) fn release(
@@ -187,8 +236,9 @@ impl State {
         successor: LeaseId,
     ) -> Result<NativeAnswer, NativeError> {
         let leader = self.held(session, Kind::Election, name, token)?;
-        let next = self.own_places(successor, Kind::Election, name).find(|next| !next.place.is_granted());
-        let next = next.ok_or(NativeError::NoSuccessor)?;
+        // One place of an election is granted at most, so this looks at two.
+        let next = self.own_places(successor, Kind::Election, name).find(|item| token_of(item) == 0);
+        let next = next.and_then(Queued::read).ok_or(NativeError::NoSuccessor)?;
         self.delete_key(at, &next.key);
         let kept = tidelock_model::planted!(SuccessorKeepsTheEpoch);
         let its_token = if kept { token } else { at.revision().0 };
@@ -244,7 +294,7 @@ impl State {
             check_ttl(ttl_ms)?;
         }
         if !tidelock_model::planted!(RenewalUnfenced) {
-            self.held(session, kind, name, token)?;
+            self.find_held(session, kind, name, token)?;
         }
         let before = self.lease(session).ok_or(NativeError::UnknownSession)?.ttl_s;
         self.renew_lease_for(session, if ttl_ms == 0 { before } else { ttl_s(ttl_ms) }, effects);

@@ -5,8 +5,8 @@ use crate::testing::{all_of, if_version, put, txn};
 use crate::tree::steps;
 use tidelock_model::limits::{NATIVE_HOLDINGS_MAX, NATIVE_QUEUE_MAX};
 use tidelock_model::{
-    Compare, Data, Fencing, Kind, LeaseId, Mode, NativeAnswer, NativeError, NativeNotice, NativeOp, OpAnswer, Refusal,
-    Wait,
+    Compare, Data, Fencing, Kind, LeaseId, Mode, NativeAnswer, NativeError, NativeFound, NativeNotice, NativeOp,
+    NativeQuery, OpAnswer, Refusal, Wait,
 };
 
 /// L1, L5, K1: who waits is let in by the release, told once, with a token greater than every one before.
@@ -383,6 +383,95 @@ fn o1_counters_add_compare_and_hand_out_blocks() {
     let forget = NativeOp::Forget { kind: Kind::Counter, name: name("n") };
     native.ask(session, forget).unwrap();
     assert_eq!(native.ask(session, add(1)), Ok(NativeAnswer::Counter { before: 0, after: 1 }));
+}
+
+/// A session with thousands of places in one queue must not have all of them walked over for every token that it shows:
+/// its requests would hold up everybody's, on every member.
+#[test]
+fn l8_a_token_is_found_in_so_many_steps_however_many_places_its_session_has() {
+    let mut taken = Vec::new();
+    for places in [10, NATIVE_HOLDINGS_MAX] {
+        let mut native = Native::new();
+        let reader = native.open();
+        let tokens = native.tokens_after_a_wait(reader, "m", places);
+        let (last, middle) = (tokens[places - 1], tokens[places / 2]);
+        let renew = |token| NativeOp::Renew { kind: Kind::Lock, name: name("m"), token, ttl_ms: 0 };
+        let downgrade = |token| NativeOp::Downgrade { name: name("m"), token };
+        let mut steps_of = |op| {
+            let (steps, answer) = steps::of(|| native.ask(reader, op));
+            (steps, answer.is_ok())
+        };
+        let asked = [
+            (steps_of(renew(last)), true),
+            (steps_of(renew(last + 1)), false),
+            (steps_of(downgrade(last)), true),
+            (steps_of(release(Kind::Lock, "m", middle)), true),
+            (steps_of(release(Kind::Lock, "m", last)), true),
+        ];
+        taken.push(asked.map(|((steps, is_done), expected)| {
+            assert_eq!(is_done, expected);
+            steps
+        }));
+    }
+    // Fourteen halvings, each of which goes down the tree; to walk would be ten thousand steps.
+    for (few, many) in taken[0].iter().zip(taken[1]) {
+        assert!(many < few + 5_000, "{taken:?}");
+    }
+}
+
+/// Who holds much in one queue, beside others, must find each of its tokens whatever it gave back before: a token that is
+/// not found is a lock that is never released.
+#[test]
+fn every_token_of_a_session_with_many_places_is_found_in_any_order() {
+    let mut native = Native::new();
+    let (reader, other) = (native.open(), native.open());
+    let (writer, token) = (other, native.place(other, exclusive("m")).1);
+    for at in 0..300 {
+        let who = if at % 7 == 3 { other } else { reader };
+        native.place(who, shared("m"));
+    }
+    native.ask(writer, release(Kind::Lock, "m", token)).unwrap();
+    let mut held = native.granted();
+    // One that was granted at once, and one that waits.
+    held.push((reader, native.place(reader, shared("m")).1));
+    native.place(other, exclusive("m"));
+    native.place(reader, shared("m"));
+    let tokens: Vec<u64> = held.iter().map(|(_, token)| *token).collect();
+    for turn in 0..tokens.len() {
+        // 301 places, and a stride that meets each of them once.
+        let (who, token) = held[turn * 100 % held.len()];
+        let stranger = if who == reader { other } else { reader };
+        let is_first = native.describe(Kind::Lock, "m").members[0].queued.as_ref().unwrap().token == token;
+        let refused = if is_first { NativeError::NotHolder { token } } else { NativeError::StaleToken { token } };
+        assert_eq!(native.ask(stranger, release(Kind::Lock, "m", token)), Err(refused));
+        assert_eq!(native.ask(who, release(Kind::Lock, "m", token)), Ok(NativeAnswer::Left { token }));
+        assert_eq!(native.ask(who, release(Kind::Lock, "m", token)), Err(NativeError::StaleToken { token }));
+    }
+    assert_eq!(native.describe(Kind::Lock, "m").count, 2, "the writer that is let in, and the reader behind it");
+}
+
+/// Who pages through a long queue holds up writers for as long as it is read to: a page at its end must cost what one at
+/// its front does.
+#[test]
+fn a_page_of_a_long_queue_costs_the_same_wherever_it_begins() {
+    let mut native = Native::new();
+    let reader = native.open();
+    let tokens = native.tokens_after_a_wait(reader, "m", NATIVE_HOLDINGS_MAX);
+    let page = |skip: u64, limit| {
+        let query = NativeQuery::Describe { kind: Kind::Lock, name: name("m"), skip, limit };
+        let (steps, found) = steps::of(|| native.read(query));
+        let NativeFound::Object(found) = found else { panic!("{found:?}") };
+        let tokens = found.members.iter().map(|member| member.queued.as_ref().unwrap().token);
+        (steps, tokens.collect::<Vec<_>>())
+    };
+    let (first, shown) = page(0, 10);
+    assert_eq!(shown, tokens[..10]);
+    let (last, shown) = page(NATIVE_HOLDINGS_MAX as u64 - 10, 20);
+    assert_eq!(shown, tokens[NATIVE_HOLDINGS_MAX - 10..]);
+    assert!(last < first + 1_000, "{first} {last}");
+    for beyond in [NATIVE_HOLDINGS_MAX as u64, u64::MAX] {
+        assert_eq!(page(beyond, 10).1, []);
+    }
 }
 
 /// Ten thousand waiters must cost a hand-over no more than ten: what is looked at may only grow with the logarithm,

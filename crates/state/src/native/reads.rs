@@ -8,6 +8,7 @@ use tidelock_model::{
     ObjectFound,
 };
 
+use super::queue::token_of;
 use crate::State;
 
 /// Most bytes that the members told with a page of names show: with all around them they fit into a message that
@@ -49,14 +50,15 @@ impl State {
     fn describe(&self, kind: Kind, name: &Name, skip: u64, limit: usize) -> ObjectFound {
         let head = self.keyspace.get(&keys::head(kind, name));
         let range = keys::members(kind, name);
-        let members = self.keyspace.live_range(&range).filter_map(|item| member_found(kind, item));
         let skip = usize::try_from(skip).unwrap_or(usize::MAX);
+        // Who pages through a long queue must not have all that was told already read and copied with every page.
+        let members = self.keyspace.live_range_after(&range, skip).filter_map(|item| member_found(kind, item));
         ObjectFound {
             head: head.and_then(|head| Stored::read(head.record.value())),
             created: head.map_or(0, |head| head.record.meta().created.0),
             tally: self.stored(&keys::tally(kind, name)),
             root: (kind == Kind::Phaser).then(|| Some(self.line(name).ok()?.root().clone())).flatten(),
-            members: members.skip(skip).take(limit).collect(),
+            members: members.take(limit).collect(),
             count: self.member_count(kind, name),
         }
     }
@@ -110,7 +112,8 @@ impl State {
     fn describe_session(&self, session: LeaseId, skip: u64, limit: usize) -> Option<NativeSession> {
         let (memory, lease) = (self.sessions.get(session)?, self.lease(session)?);
         let skip = usize::try_from(skip).unwrap_or(usize::MAX);
-        let holdings = self.lease_keys(session).filter_map(|key| self.holding(key)).skip(skip).take(limit);
+        let held = self.lease_keys(session).filter(|key| is_holding(key)).skip(skip);
+        let holdings = held.filter_map(|key| self.holding(key)).take(limit);
         Some(NativeSession {
             session,
             ttl_s: lease.ttl_s,
@@ -123,9 +126,14 @@ impl State {
 
     fn holding(&self, key: &Key) -> Option<Holding> {
         let (kind, name, Slot::Member { number: place, .. }) = keys::parse(key)? else { return None };
-        let token = self.keyspace.get(key).and_then(|item| Place::of(&item.record)).map_or(0, |(place, _)| place.token);
-        Some(Holding { kind, name, place, token: if kind.is_queue() { token } else { 0 } })
+        let token = self.keyspace.get(key).filter(|_| kind.is_queue()).map_or(0, token_of);
+        Some(Holding { kind, name, place, token })
     }
+}
+
+/// Whether a key is something that a session holds: a lease may own others, too.
+fn is_holding(key: &Key) -> bool {
+    matches!(keys::parse_borrowed(key), Some((_, _, Slot::Member { .. })))
 }
 
 fn member_found(kind: Kind, item: &KeyValue) -> Option<MemberFound> {

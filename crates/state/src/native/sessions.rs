@@ -14,8 +14,6 @@
 //! answer  = outcome  fingerprint:4 (since version 5)
 //! ```
 
-use std::cmp::Ordering;
-
 use bytes::Bytes;
 use tidelock_model::limits::{
     AUTH_NAME_BYTES_MAX, BATCH_COMMANDS_MAX, COMMAND_BYTES_MAX, NATIVE_TTL_MS_MAX, NATIVE_TTL_MS_MIN,
@@ -32,7 +30,8 @@ use xxhash_rust::xxh3::xxh3_64;
 use crate::State;
 use crate::apply::Effects;
 use crate::digest::LiveSum;
-use crate::tree::{Order, Tree};
+use crate::lease::ByLease;
+use crate::tree::Tree;
 
 /// Bits for the place within an entry: as many as an entry may hold commands.
 const PLACE_BITS: u32 = BATCH_COMMANDS_MAX.ilog2();
@@ -59,25 +58,6 @@ impl RequestNumber {
             // Half of it is enough: it finds mistakes, and who looks for a collision fools nobody but itself.
             fingerprint: xxh3_64(scratch) as u32,
         })
-    }
-}
-
-struct BySession;
-impl Order for BySession {
-    type Item = (LeaseId, Box<[u8]>);
-    type Pivot = LeaseId;
-    type Probe<'a> = LeaseId;
-    fn probe(item: &Self::Item) -> LeaseId {
-        item.0
-    }
-    fn pivot(item: &Self::Item) -> LeaseId {
-        item.0
-    }
-    fn compare(item: &Self::Item, probe: LeaseId) -> Ordering {
-        item.0.cmp(&probe)
-    }
-    fn compare_pivot(pivot: &LeaseId, probe: LeaseId) -> Ordering {
-        pivot.cmp(&probe)
     }
 }
 
@@ -179,7 +159,7 @@ fn check_form(bytes: &[u8]) -> Result<(), DecodeError> {
 }
 
 /// All sessions, by id: new ones come last.
-pub(crate) struct Sessions(Tree<BySession>);
+pub(crate) struct Sessions(Tree<ByLease<Box<[u8]>>>);
 
 impl Sessions {
     pub(crate) fn new() -> Sessions {

@@ -136,6 +136,18 @@ impl Native {
         (hold(), hold())
     }
 
+    /// Lets a session share a lock so often, each time after a wait, so that no token is the number of its place: the
+    /// tokens, in order.
+    pub(super) fn tokens_after_a_wait(&mut self, session: LeaseId, lock: &str, count: usize) -> Vec<u64> {
+        let writer = self.open();
+        let (_, token) = self.place(writer, exclusive(lock));
+        for _ in 0..count {
+            self.place(session, shared(lock));
+        }
+        self.ask(writer, release(Kind::Lock, lock, token)).unwrap();
+        self.granted().iter().map(|(_, token)| *token).collect()
+    }
+
     /// Who was let in by the last entry, with the tokens, in order.
     pub(super) fn granted(&self) -> Vec<(LeaseId, u64)> {
         let granted = self.told.iter().filter_map(|notice| match notice {

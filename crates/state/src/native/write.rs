@@ -23,13 +23,18 @@ impl State {
     /// Whether every token is good and every condition holds, or which is the first that does not: the transaction that
     /// follows would only say that something does not.
     fn check_guards(&self, session: LeaseId, write: &GuardedWrite) -> Result<(), NativeError> {
-        for TokenGuard { kind, name, token } in write.guards() {
+        for (at, guard) in write.guards().iter().enumerate() {
+            // Shown twice it is as good as once.
+            if write.guards()[..at].contains(guard) {
+                continue;
+            }
+            let TokenGuard { kind, name, token } = guard;
             let is_anybodys = tidelock_model::planted!(WriteByAnybody)
                 && self.places(*kind, name).any(|any| any.place.token == *token);
             if *kind == Kind::Fence {
                 self.check_fencing(Some(&Fencing { fence: name.clone(), token: *token }))?;
             } else if !(is_anybodys || tidelock_model::planted!(WriteUnderOldToken)) {
-                self.held(session, *kind, name, *token)?;
+                self.find_held(session, *kind, name, *token)?;
             }
         }
         for (at, condition) in write.conditions().iter().enumerate() {

@@ -2,7 +2,9 @@
 
 use super::testing::*;
 use crate::testing::{Machine, key};
+use crate::tree::steps;
 use bytes::Bytes;
+use tidelock_model::limits::{NATIVE_HOLDINGS_MAX, NATIVE_WRITE_GUARDS_MAX};
 use tidelock_model::{
     Answer, AuthCommand, AuthRefusal, Caller, Command, GuardedWrite, KeyChange, KeyCondition, Kind, LeaseId,
     NativeAnswer, NativeCommand, NativeError, NativeOp, NativeRequest, Permission, Refusal, TokenGuard,
@@ -117,6 +119,26 @@ fn h25_a_write_that_comes_again_does_not_write_twice() {
     let again = native.machine.commands(vec![first]);
     assert_eq!((&again.applied[0].outcome, again.events.len()), (&outcome, 0));
     assert_eq!(pairs(&native), [pair("k", "second")]);
+}
+
+/// A write that shows as many tokens as it may, of a session that holds as much as it may, must not keep every member busy:
+/// thousands of them go into one entry.
+#[test]
+fn a_write_looks_for_each_of_its_tokens_once_and_in_few_steps() {
+    let mut native = Native::new();
+    let session = native.open();
+    let tokens = native.tokens_after_a_wait(session, "m", NATIVE_HOLDINGS_MAX);
+    let mut steps_of = |tokens: &[u64]| {
+        let guards = tokens.iter().map(|token| guard(Kind::Lock, "m", *token)).collect();
+        let (steps, answer) = steps::of(|| native.ask(session, write(guards, vec![], vec![put("k", "")])));
+        assert_eq!(answer, Ok(NativeAnswer::Done));
+        steps
+    };
+    let last = &tokens[NATIVE_HOLDINGS_MAX - NATIVE_WRITE_GUARDS_MAX..];
+    let (once, again) = (steps_of(&last[..1]), steps_of(&[last[0]; NATIVE_WRITE_GUARDS_MAX]));
+    assert!(again < once + 100, "{once} {again}");
+    let each = steps_of(last);
+    assert!(each < NATIVE_WRITE_GUARDS_MAX * 5_000, "{once} {each}");
 }
 
 /// A1: a lock that one may take gives no right to keys that one may not write, or to read them by conditions.

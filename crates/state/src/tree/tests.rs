@@ -179,6 +179,7 @@ proptest! {
             prop_assert_eq!(tree.get(low).map(|item| item.1), model.get(&low).copied());
             prop_assert_eq!(tree.predecessor(low).map(|item| item.0), model.range(..low).next_back().map(|(key, _)| *key));
             prop_assert_eq!(tree.rank(low), model.range(..low).count());
+            prop_assert_eq!(tree.nth(low as usize).map(|item| item.0), model.keys().nth(low as usize).copied());
             let expected = if low < high { model.range(low..high).count() } else { 0 };
             prop_assert_eq!(tree.count_range(low, high), expected);
             prop_assert!(tree.iter_from(low).map(|item| item.0).eq(model.range(low..).map(|(key, _)| *key)));
