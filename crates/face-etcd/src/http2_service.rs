@@ -11,6 +11,7 @@ use tidelock_http2::RequestHead;
 use tidelock_http2::serve::{Answering, Incoming, Reply, Service};
 use tidelock_tls::Acceptor;
 use tokio::net::TcpListener;
+use tokio::sync::Semaphore;
 use tonic::Status;
 use tonic::body::Body;
 
@@ -22,12 +23,17 @@ use crate::services::Services;
 use crate::unary::{CallHead, Methods};
 use crate::watch;
 
+/// Long ranges of one connection that are read at a time: their answers are held whole.
+const LONG_RANGES_MAX: usize = 8;
+
 /// One client's connection.
 pub(crate) struct ClientConnection {
     pub(crate) door: Door,
     pub(crate) methods: Arc<Methods>,
     /// Who it is, by its certificate.
     pub(crate) name: Option<ClientName>,
+    /// For long ranges to take turns.
+    pub(crate) long_ranges: Semaphore,
 }
 
 impl ClientConnection {
@@ -84,7 +90,8 @@ impl Face for AtPort {
     type Connection = ClientConnection;
 
     fn connection(&self, name: Option<ClientName>) -> ClientConnection {
-        ClientConnection { door: self.door.clone(), methods: Arc::clone(&self.methods), name }
+        let long_ranges = Semaphore::new(LONG_RANGES_MAX);
+        ClientConnection { door: self.door.clone(), methods: Arc::clone(&self.methods), name, long_ranges }
     }
 
     fn answer(self, request: http::Request<Body>) -> impl Future<Output = http::Response<Body>> + Send {

@@ -199,6 +199,9 @@ fn range(call: Call) -> Answering<Reply<ClientBody>> {
         if is_short(request.get_ref()) {
             return Ok(framed(&connection.services().answer_range(request).await?));
         }
+        // Held until the connection takes the answer. Nobody closes it.
+        let waiting = Arc::clone(&connection);
+        let _turn = waiting.long_ranges.acquire().await;
         // Dropped when its client gives up, and with it the task.
         let mut task = JoinSet::new();
         task.spawn(async move { Ok(framed(&connection.services().answer_range(request).await?)) });

@@ -32,6 +32,9 @@ const RESETS_KEPT: usize = 128;
 /// Settings that are taken in between two answers. Clients send them once, and a few more when they learn how fast a
 /// line is; each of them moves the windows of all streams.
 const SETTINGS_BETWEEN_ANSWERS_MAX: u32 = 100;
+/// Bytes of all answers that may wait for their client's windows before no more are made. A client may shut the window of
+/// every stream and ask on.
+const WAITING_BYTES_MAX: usize = 32 << 20;
 /// What the ping says that asks whether everything before it was seen.
 const LAST_CALL: [u8; 8] = *b"lastcall";
 
@@ -123,6 +126,8 @@ pub struct Connection {
     settings_in: u32,
     /// Bytes of requests that nobody has read yet.
     unread: i64,
+    /// Bytes of all answers that wait.
+    waiting_bytes: usize,
     /// The streams that we ended last.
     resets: VecDeque<u32>,
 }
@@ -162,6 +167,7 @@ impl Connection {
             leaving: false,
             settings_in: 0,
             unread: 0,
+            waiting_bytes: 0,
             resets: VecDeque::new(),
             limits,
         }
@@ -185,11 +191,11 @@ impl Connection {
         self.out.len() >= OUT_BYTES_HIGH
     }
 
-    /// Whether answers should be made now: not while many wait that the client could have, if it took anything at all. An
-    /// answer that waits for a window of its own does not count.
+    /// Whether answers should be made now: not while many wait that the client could have, if it took anything at all,
+    /// nor while very much waits for windows of its own.
     #[must_use]
     pub fn takes_answers(&self) -> bool {
-        !self.is_congested() && self.streams.line.len() < LINE_MAX
+        !self.is_congested() && self.streams.line.len() < LINE_MAX && self.waiting_bytes < WAITING_BYTES_MAX
     }
 
     /// Takes in what came. Whole frames are taken off `input`; the rest stays until there is more. Stops early when
@@ -468,6 +474,7 @@ impl Connection {
     fn forget(&mut self, stream: u32) -> Option<Stream> {
         let forgotten = self.streams.remove(stream)?;
         self.unread -= forgotten.unread;
+        self.waiting_bytes -= forgotten.waiting_bytes;
         self.release_connection(0);
         Some(forgotten)
     }

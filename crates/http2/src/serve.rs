@@ -49,6 +49,8 @@ const WRITES_AT_ONCE: usize = 16;
 const PARTS_AT_ONCE: usize = 64;
 /// How much of an answer may wait for its client before more of it is made.
 const BODY_BYTES_AHEAD: usize = 128 * 1024;
+/// Bytes of all requests that are being collected, or were and are not answered yet. One that would be more is refused.
+const COLLECTED_BYTES_MAX: usize = 64 << 20;
 /// What is kept of the memory for what is written, when all of it was.
 const OUT_BYTES_KEPT: usize = 16 * 1024;
 
@@ -105,8 +107,18 @@ pub struct Keeping {
 enum Open {
     /// It is collected.
     Collecting { head: Arc<RequestHead>, body: BytesMut, bytes_max: usize },
-    /// It is being answered, at this place; what is still to come of it goes into the feed.
-    Answering { place: usize, feed: Option<Feed> },
+    /// It is being answered, at this place; what is still to come of it goes into the feed. So many bytes of it were
+    /// collected.
+    Answering { place: usize, feed: Option<Feed>, collected: usize },
+}
+
+impl Open {
+    fn collected(&self) -> usize {
+        match self {
+            Open::Collecting { body, .. } => body.len(),
+            Open::Answering { collected, .. } => *collected,
+        }
+    }
 }
 
 /// A connection on its way to its end. Resolves when it is closed.
@@ -121,6 +133,8 @@ pub struct Serving<IO, S: Service> {
     read_bytes: usize,
     events: Vec<Event>,
     open: HashMap<u32, Open, foldhash::fast::RandomState>,
+    /// Bytes that were collected of those that are open.
+    collected: usize,
     ready: Arc<Ready>,
     reads: Vec<(u32, usize)>,
     calls: Calls<S::Body>,
@@ -154,6 +168,7 @@ where
             read_bytes: READ_BYTES_MIN,
             events: Vec::new(),
             open: HashMap::default(),
+            collected: 0,
             calls: Calls::new(Arc::clone(&ready)),
             ready,
             reads: Vec::new(),
@@ -245,15 +260,27 @@ where
                     self.overflow(stream, data, end);
                     return;
                 }
+                if self.collected + bytes > COLLECTED_BYTES_MAX {
+                    // Clients take this for an exhausted resource.
+                    self.close(stream);
+                    self.connection.reset(stream, ErrorCode::EnhanceYourCalm);
+                    return;
+                }
                 // Nearly always all of it comes at once.
                 let whole = if end && body.is_empty() {
                     data
                 } else {
                     body.extend_from_slice(&data);
-                    if end { std::mem::take(body).freeze() } else { Bytes::new() }
+                    self.collected += bytes;
+                    if !end {
+                        self.connection.release(stream, bytes);
+                        return;
+                    }
+                    self.collected -= body.len();
+                    std::mem::take(body).freeze()
                 };
                 self.connection.release(stream, bytes);
-                if end && let Some(Open::Collecting { head, .. }) = self.open.remove(&stream) {
+                if let Some(Open::Collecting { head, .. }) = self.open.remove(&stream) {
                     self.call(stream, &head, whole);
                 }
             }
@@ -264,7 +291,7 @@ where
 
     /// Larger than what is collected: served as a stream, beginning with what is here.
     fn overflow(&mut self, stream: u32, data: Bytes, end: bool) {
-        let Some(Open::Collecting { head, body, .. }) = self.open.remove(&stream) else { return };
+        let Some(Open::Collecting { head, body, .. }) = self.close(stream) else { return };
         let (feed, incoming) = body::channel(stream, &self.ready, false);
         feed.push_released(body.freeze());
         feed.push(data, end);
@@ -277,17 +304,26 @@ where
             return;
         };
         let place = self.calls.add(stream, Work::Head(self.service.serve(request)));
-        self.open.insert(stream, Open::Answering { place, feed });
+        self.open.insert(stream, Open::Answering { place, feed, collected: 0 });
     }
 
     fn call(&mut self, stream: u32, head: &RequestHead, body: Bytes) {
+        let collected = body.len();
+        self.collected += collected;
         let place = self.calls.add(stream, Work::Call(self.service.call(head, body)));
-        self.open.insert(stream, Open::Answering { place, feed: None });
+        self.open.insert(stream, Open::Answering { place, feed: None, collected });
+    }
+
+    /// A request is over, or is not collected any more.
+    fn close(&mut self, stream: u32) -> Option<Open> {
+        let closed = self.open.remove(&stream)?;
+        self.collected -= closed.collected();
+        Some(closed)
     }
 
     /// Nobody waits for it any more: it is dropped.
     fn give_up(&mut self, stream: u32) {
-        if let Some(Open::Answering { place, .. }) = self.open.remove(&stream) {
+        if let Some(Open::Answering { place, .. }) = self.close(stream) {
             self.calls.drop_at(place);
             self.held.retain(|(held, _)| *held != stream);
         }
@@ -300,11 +336,11 @@ where
         while let Some((stream, place, done)) = self.calls.poll_next(&mut looks) {
             match done {
                 Done::Message(message) => {
-                    self.open.remove(&stream);
+                    self.close(stream);
                     self.connection.send_message(stream, message);
                 }
                 Done::Refused(refusal) => {
-                    self.open.remove(&stream);
+                    self.close(stream);
                     self.connection.send_refusal(stream, refusal);
                 }
                 Done::Head(response) => self.begin_answer(stream, response),
@@ -326,7 +362,7 @@ where
         let end = http_body::Body::is_end_stream(&body);
         self.connection.send_head(stream, head.status.as_u16(), fields, end);
         if end {
-            self.open.remove(&stream);
+            self.close(stream);
         } else if let Some(Open::Answering { place, .. }) = self.open.get_mut(&stream) {
             let at = self.calls.put(stream, Work::Body(body));
             *place = at;
@@ -371,7 +407,7 @@ where
                 },
             }
             self.calls.drop_at(place);
-            self.open.remove(&stream);
+            self.close(stream);
             return;
         }
     }

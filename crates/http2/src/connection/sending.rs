@@ -76,6 +76,7 @@ impl Connection {
     pub fn send_data(&mut self, stream: u32, data: Bytes, end: bool) {
         let Some(open) = self.streams.get(stream) else { return };
         open.waiting_bytes += data.len();
+        self.waiting_bytes += data.len();
         open.waiting.push_back(Waiting::Data(data, end));
         self.send_of(stream);
     }
@@ -256,6 +257,7 @@ impl Connection {
         let is_last = data.is_empty() && end;
         stream.send_window -= size as i64;
         stream.waiting_bytes -= size;
+        self.waiting_bytes -= size;
         if !data.is_empty() {
             stream.waiting.push_front(Waiting::Data(data, end));
         }

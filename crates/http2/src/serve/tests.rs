@@ -43,7 +43,10 @@ impl Service for Answers {
     type Body = TestBody;
 
     fn collects(&self, head: &RequestHead) -> Option<usize> {
-        head.path.starts_with(b"/c").then_some(1000)
+        match &head.path[..] {
+            b"/c/huge" => Some(1 << 20),
+            path => path.starts_with(b"/c").then_some(1000),
+        }
     }
 
     fn call(self: &Arc<Answers>, head: &RequestHead, body: Bytes) -> Answering<Reply<TestBody>> {
@@ -278,6 +281,71 @@ async fn nothing_is_made_for_a_client_that_does_not_read() {
     }
     assert_eq!(begun.load(Ordering::SeqCst), 10_000);
     drop(writing.await.unwrap().unwrap());
+}
+
+/// Nor a client that reads, but has shut the window of every stream: pings go through, and answers lie.
+#[tokio::test]
+async fn little_is_made_for_a_client_that_shuts_its_windows() {
+    let client = Client::new(&[(frame::SETTING_WINDOW, 0)]).await;
+    let begun = Arc::clone(&client.begun);
+    let (mut from, mut to) = tokio::io::split(client.io);
+    let reading = tokio::spawn(async move {
+        let (mut all, mut input) = (0, BytesMut::new());
+        while all < 10_000 * 10_000 {
+            input.clear();
+            all += from.read_buf(&mut input).await.unwrap();
+        }
+    });
+    let mut out = BytesMut::new();
+    for stream in (1..20_001).step_by(2) {
+        put(frame::HEADERS, END, stream, &head("/c/large"), &mut out);
+    }
+    to.write_all(&out).await.unwrap();
+    until(|| begun.load(Ordering::SeqCst) > 3000).await;
+    stands_still_below(4000, &begun).await;
+    // And goes on when it opens them.
+    out.clear();
+    frame::put_settings(&[(frame::SETTING_WINDOW, (1 << 31) - 1)], &mut out);
+    to.write_all(&out).await.unwrap();
+    tokio::time::timeout(PATIENCE, reading).await.expect("all answers").unwrap();
+    client.serving.abort();
+}
+
+/// Requests that never become whole must not fill our memory either: nobody was asked who sends them.
+#[tokio::test]
+async fn only_so_much_is_collected_of_requests_that_never_become_whole() {
+    const STREAMS: usize = 80;
+    // So large that what is sent needs no answer first.
+    let limits = Limits { stream_window: 2 << 20, connection_window: 4 << 20, ..KEEPING.limits };
+    let client = Client::kept(&[], Keeping { limits, ..KEEPING }).await;
+    let (mut from, mut to) = tokio::io::split(client.io);
+    let reading = tokio::spawn(async move {
+        let (mut input, mut codes) = (BytesMut::new(), Vec::new());
+        loop {
+            while let Some(head) = input.first_chunk().map(Head::read)
+                && input.len() >= HEAD_BYTES + head.length
+            {
+                let payload = input.split_to(HEAD_BYTES + head.length).split_off(HEAD_BYTES);
+                match head.kind {
+                    frame::RST_STREAM => codes.push(payload[3]),
+                    frame::PING => return codes,
+                    _ => {}
+                }
+            }
+            assert!(from.read_buf(&mut input).await.unwrap() > 0);
+        }
+    });
+    let mut out = BytesMut::new();
+    for stream in (1..).step_by(2).take(STREAMS) {
+        put(frame::HEADERS, frame::END_HEADERS, stream, &head("/c/huge"), &mut out);
+        (0..64).for_each(|_| put(frame::DATA, 0, stream, &[1; 16_000], &mut out));
+    }
+    put(frame::PING, 0, 0, b"whatever", &mut out);
+    to.write_all(&out).await.unwrap();
+    let refused = tokio::time::timeout(PATIENCE, reading).await.expect("an answer to the ping").unwrap();
+    let fit = COLLECTED_BYTES_MAX / (64 * 16_000);
+    assert!(refused.iter().all(|code| *code == ErrorCode::EnhanceYourCalm as u8), "{refused:?}");
+    assert!((STREAMS - fit - 1..=STREAMS - fit).contains(&refused.len()), "{}", refused.len());
 }
 
 /// The same for a stream that is woken again and again: what happens meanwhile must not pile up for who does not read.
