@@ -14,8 +14,8 @@ use tidelock_model::Revision;
 use crate::auto_compaction;
 use crate::quota::Quota;
 
-/// How often it is looked at.
-const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// How often it is looked at: as often as the quota is, half of which must not be used up between two looks.
+const LOOK_EVERY: Duration = Duration::from_millis(100);
 /// What is kept of a store that is filling up by what it holds now: enough for a watcher that was away for a moment.
 const KEPT_MIN: u64 = 1_000;
 
@@ -47,6 +47,8 @@ pub(crate) async fn run(coordinator: Arc<dyn Coordinator>, bound: HistoryBound) 
         let Some(to) = target.filter(|_| status.role == Role::Leader) else { continue };
         if auto_compaction::forget(&*coordinator, to).await {
             tracing::debug!(revision = %to, "forgot the older half of history");
+            // Until it is swept it counts as held: the next look would forget more than is needed.
+            coordinator.wait_until_swept().await;
         }
     }
 }
