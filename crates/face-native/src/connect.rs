@@ -13,7 +13,7 @@
 //! Bounded: requests under way ([`UNDER_WAY_MAX`]; nothing more is read then), sessions and names of one stream, the
 //! size of a message, and the mailbox.
 
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::collections::{HashMap, VecDeque};
 use std::convert::Infallible;
 use std::future::Future;
 use std::pin::Pin;
@@ -39,6 +39,7 @@ use crate::problem::Problem;
 use crate::renewals::Renewal;
 use crate::router::Observation;
 use crate::services::{Services, native_answer};
+use crate::session_map::SessionMap;
 use crate::translate;
 use crate::work::{Attached, Done, Work, carry_out};
 
@@ -67,7 +68,7 @@ pub(crate) struct Connect<F> {
     /// Requests under way that may be given a place, by whose it would be.
     taking: Map<PlaceOf, u32>,
     /// Sessions of this stream.
-    sessions: HashSet<i64, RandomState>,
+    sessions: SessionMap<()>,
     /// What is observed, or is about to be, and whether that was answered. All of it ends with the stream.
     observed: Map<(u8, Box<str>), (Arc<Observation>, bool)>,
     /// What the router left, in order.
@@ -105,7 +106,7 @@ pub(crate) fn connect(services: Arc<Services>, proof: Proof, input: Body) -> Bod
         under_way: FuturesUnordered::new(),
         mailbox,
         taking: Map::default(),
-        sessions: HashSet::default(),
+        sessions: SessionMap::default(),
         observed: Map::default(),
         notices: VecDeque::new(),
         keeps: false,
@@ -151,7 +152,7 @@ impl<F: Future<Output = Done>> Connect<F> {
             FromClient::Request(request) => self.request(request),
             FromClient::KeepAlive(v1::KeepAlive { sent, session }) => {
                 let session = LeaseId(session);
-                if self.sessions.contains(&session.0) {
+                if self.sessions.contains(session.0) {
                     self.start(Work::KeepAlive { session, sent });
                 } else {
                     self.lost(session, Reason::NotAllowed, "attach the session first");
@@ -159,7 +160,7 @@ impl<F: Future<Output = Done>> Connect<F> {
             }
             FromClient::Attach(v1::Attach { session, told_revision }) => {
                 let session = LeaseId(session);
-                if self.sessions.len() >= SESSIONS_MAX && !self.sessions.contains(&session.0) {
+                if self.sessions.len() >= SESSIONS_MAX && !self.sessions.contains(session.0) {
                     return self.lost(session, Reason::NotAllowed, "too many sessions on one stream");
                 }
                 match self.services.caller(&self.proof) {
@@ -327,7 +328,7 @@ impl<F: Future<Output = Done>> Connect<F> {
             ..Default::default()
         });
         if reply.error.is_none() {
-            self.sessions.insert(reply.session);
+            self.sessions.insert(reply.session, ());
         }
         self.replies.push_back((0, ToClient::Opened(reply)));
     }
@@ -339,7 +340,7 @@ impl<F: Future<Output = Done>> Connect<F> {
             error: Some(problem.to_wire()),
         });
         if reply.error.is_none() {
-            self.sessions.remove(&session.0);
+            self.sessions.remove(session.0);
         }
         self.replies.push_back((0, ToClient::Closed(reply)));
     }
@@ -349,14 +350,14 @@ impl<F: Future<Output = Done>> Connect<F> {
             // It was taken away while it was told what it missed, and the client told why.
             Ok(_) if !self.services.router.is_attached(session, &self.mailbox) => {}
             Ok(Attached { after, ttl_ms, told_with }) => {
-                self.sessions.insert(session.0);
+                self.sessions.insert(session.0, ());
                 let header = Some(self.services.header(after, 0));
                 let attached = v1::Attached { header, session: session.0, ttl_ms };
                 self.attached.push_back((told_with, ToClient::Attached(attached)));
             }
             Err(problem) => {
                 // It may have been attached to this stream before.
-                self.sessions.remove(&session.0);
+                self.sessions.remove(session.0);
                 self.services.router.detach(std::iter::once(session.0), &self.mailbox);
                 let reason = match problem.family {
                     v1::error::Family::Lost => Reason::SessionEnded,
@@ -370,12 +371,12 @@ impl<F: Future<Output = Done>> Connect<F> {
 
     fn kept_alive(&mut self, session: LeaseId, sent: u64, result: &Result<Renewal, Problem>) {
         match result {
-            Ok(Renewal::Kept { ttl_ms }) if self.sessions.contains(&session.0) => {
+            Ok(Renewal::Kept { ttl_ms }) if self.sessions.contains(session.0) => {
                 let header = Some(self.services.header_now());
                 let kept = v1::KeptAlive { sent, ttl_ms: *ttl_ms, session: session.0, header };
                 self.replies.push_back((0, ToClient::KeptAlive(kept)));
             }
-            Ok(Renewal::Gone) if self.sessions.remove(&session.0) => {
+            Ok(Renewal::Gone) if self.sessions.remove(session.0).is_some() => {
                 self.services.router.session_over(session);
             }
             // Neither renewed nor over, or nobody could be asked: the client hears nothing, and asks again.
@@ -419,7 +420,7 @@ impl<F: Future<Output = Done>> Connect<F> {
             self.out.extend_from_slice(&notice.payload);
             self.told += 1;
             if let Some(lost) = self.notices.pop_front().and_then(|notice| notice.lost) {
-                self.sessions.remove(&lost);
+                self.sessions.remove(lost);
             }
         }
         true
@@ -543,7 +544,7 @@ impl<F: Future<Output = Done> + Send> http_body::Body for Connect<F> {
 impl<F> Drop for Connect<F> {
     fn drop(&mut self) {
         let router = &self.services.router;
-        router.detach(self.sessions.iter().copied(), &self.mailbox);
+        router.detach(self.sessions.sessions(), &self.mailbox);
         for ((kind, name), (observation, _)) in self.observed.drain() {
             if let Some(kind) = Kind::from_byte(kind) {
                 router.stop_observing(kind, &name, &observation);

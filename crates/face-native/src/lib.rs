@@ -7,6 +7,7 @@
 //! | `work`      | what a stream has under way                                                    |
 //! | `router`    | who is told what, from one subscription for the whole node                     |
 //! | `mailbox`   | what waits for one client, bounded                                             |
+//! | `session_map` | sessions, each with something beside it                                      |
 //! | `told`      | clients that only listen                                                       |
 //! | `unary`     | calls with one message each way                                                |
 //! | `http`      | JSON, server-sent events, the OpenAPI document                                 |
@@ -29,6 +30,7 @@ mod questions;
 mod renewals;
 mod router;
 mod services;
+mod session_map;
 mod told;
 mod translate;
 mod unary;

@@ -32,6 +32,7 @@ use tokio::sync::Notify;
 
 use crate::mailbox::{Format, Item, MESSAGES_MAX, Mailbox, PlaceOf};
 use crate::problem::Problem;
+use crate::session_map::SessionMap;
 pub(crate) use encode::{Encoded, Encoder};
 use waiting::Waiting;
 
@@ -70,7 +71,7 @@ struct Observer {
 
 #[derive(Default)]
 struct Table {
-    sessions: Map<i64, Arc<Mailbox>>,
+    sessions: SessionMap<Arc<Mailbox>>,
     observers: Map<u8, Map<Box<str>, Vec<Observer>>>,
     waiting: Waiting,
     /// Those whose replies wait for what was not handed out yet.
@@ -192,15 +193,15 @@ impl Router {
 
     /// Whether `mailbox` is the one that is told of this session.
     pub(crate) fn is_attached(&self, session: LeaseId, mailbox: &Arc<Mailbox>) -> bool {
-        self.lock().sessions.get(&session.0).is_some_and(|attached| Arc::ptr_eq(attached, mailbox))
+        self.lock().sessions.get(session.0).is_some_and(|attached| Arc::ptr_eq(attached, mailbox))
     }
 
     /// Takes back what [`Router::attach`] did, unless another was attached since.
     pub(crate) fn detach(&self, sessions: impl Iterator<Item = i64>, mailbox: &Arc<Mailbox>) {
         let mut table = self.lock();
         for session in sessions {
-            if table.sessions.get(&session).is_some_and(|attached| Arc::ptr_eq(attached, mailbox)) {
-                table.sessions.remove(&session);
+            if table.sessions.get(session).is_some_and(|attached| Arc::ptr_eq(attached, mailbox)) {
+                table.sessions.remove(session);
             }
         }
     }
@@ -277,7 +278,7 @@ impl Router {
 
     fn end_all(&self, table: &mut Table, reason: Reason) {
         table.everybody.drain(..).filter_map(|one| one.upgrade()).for_each(|one| one.end(reason));
-        table.sessions.clear();
+        table.sessions = SessionMap::default();
         table.observers.clear();
         table.waiting.wake_all();
         table.behind.clear();
@@ -388,7 +389,8 @@ impl Router {
         let (session, now) = (event.record.meta().lease, at(event).0);
         // A place is named by the revision at which it was taken. If that is now, the reply tells all there is to tell.
         let is_old_place = matches!(slot, Slot::Member { number, .. } if kind.is_queue() && number != now);
-        let attached = table.sessions.get(&session.0).filter(|_| is_old_place && event.kind() == EventKind::Put);
+        let is_told = is_old_place && event.kind() == EventKind::Put;
+        let attached = if is_told { table.sessions.get(session.0) } else { None };
         let mut observers = table.observers.get_mut(&(kind as u8)).and_then(|names| names.get_mut(name));
         if attached.is_none() && observers.is_none() {
             return;
@@ -442,7 +444,7 @@ impl Router {
     }
 
     fn end_session(&self, table: &mut Table, session: LeaseId) {
-        if let Some(mailbox) = table.sessions.remove(&session.0) {
+        if let Some(mailbox) = table.sessions.remove(session.0) {
             let why = "its time ran out, or it was closed";
             mailbox.push(self.encoder.lost(mailbox.format, session, Reason::SessionEnded, why));
         }

@@ -1,6 +1,7 @@
 //! The worker that owns the state: carries out what was agreed on, answers who waited for it, keeps
 //! watchers and leases.
 
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -46,6 +47,15 @@ pub struct ApplyWorker<D: Disk + Clone> {
     nudged: Duration,
     /// Those that wait until this node has regained what it had before it started.
     held_watches: HeldWatches,
+    /// Numbers of the proposals that were answered last; kept for its memory.
+    done: Vec<u64>,
+}
+
+/// Numbers that ascend, those that follow one another together. What is sent to another thread is freed there, and is
+/// better small: a block for each batch, of the size of the state's own, leaves as many holes between them.
+fn runs(numbers: &[u64]) -> Vec<RangeInclusive<u64>> {
+    let runs = numbers.chunk_by(|one, next| one.checked_add(1) == Some(*next));
+    runs.map(|run| run[0]..=run[run.len() - 1]).collect()
 }
 
 /// How far sweeping what was compacted has come.
@@ -116,6 +126,7 @@ impl<D: Disk + Clone + 'static> ApplyWorker<D> {
             sweep: Sweep::GoOn,
             nudged: Duration::ZERO,
             held_watches: HeldWatches::default(),
+            done: Vec::new(),
         }
     }
 
@@ -242,16 +253,18 @@ impl<D: Disk + Clone + 'static> ApplyWorker<D> {
     }
 
     fn answer(&mut self, index: LogIndex, report: Report) {
-        let mut done = Vec::with_capacity(report.outcomes.len() + report.unknown.len());
+        self.done.clear();
         for (number, outcome) in report.outcomes {
             self.shared.proposals.answer(number, Ok(outcome));
-            done.push(number);
+            self.done.push(number);
         }
         for number in report.unknown {
             let waited = self.shared.request_timeout;
             self.shared.proposals.answer(number, Err(ProposeError::OutcomeUnknown { waited }));
-            done.push(number);
+            self.done.push(number);
         }
+        self.done.sort_unstable();
+        let done = runs(&self.done);
         self.shared.consensus.push_and_run([Input::Applied { index, done }]);
         for (index, digest) in report.digests {
             self.shared.consensus.push(Input::Digest { index, digest });
@@ -307,5 +320,19 @@ impl<D: Disk + Clone + 'static> ApplyWorker<D> {
         drop(replaced);
         self.applier.hub.wake();
         self.shared.consensus.push(Input::Installed { index, members });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A number that is left out is sent again for ever, one too many is never answered.
+    #[test]
+    fn runs_hold_the_numbers_and_no_others() {
+        for numbers in [vec![], vec![7], vec![1, 2, 3], vec![1, 3, 4, 9, u64::MAX - 1, u64::MAX]] {
+            assert_eq!(runs(&numbers).into_iter().flatten().collect::<Vec<_>>(), numbers);
+        }
+        assert_eq!(runs(&[5, 6, 7, 9]), [5..=7, 9..=9]);
     }
 }

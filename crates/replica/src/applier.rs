@@ -146,8 +146,8 @@ impl Applier {
         self.hub.publish(&effects.events, state.revision());
         for change in effects.leases {
             match change {
-                LeaseChange::Granted { id, ttl_s, granted_at } => self.clock.grant(id, ttl_s, granted_at),
-                LeaseChange::Renewed { id, ttl_s, granted_at } => self.clock.regrant(id, ttl_s, granted_at),
+                LeaseChange::Granted { id, ttl_s, .. } => self.clock.grant(id, ttl_s),
+                LeaseChange::Renewed { id, ttl_s, .. } => self.clock.regrant(id, ttl_s),
                 LeaseChange::Ended { id } => {
                     if native_keys::is_session(id) {
                         self.hub.session_ended(id);
@@ -216,7 +216,9 @@ impl Applier {
 
     /// The term and the leases to end, if any.
     pub fn due(&mut self, state: &State) -> Option<(Term, Vec<LeaseExpiry>)> {
-        let due = self.clock.due(|lease| state.lease_keys_count(lease));
+        // The clock follows every entry, so a lease that it knows is there; one that is not would be judged in `apply`.
+        let granted_at = |lease| state.lease(lease).map_or(LogIndex(0), |lease| lease.granted_at);
+        let due = self.clock.due(|lease| (granted_at(lease), state.lease_keys_count(lease)));
         let term = self.clock.leading()?;
         (!due.is_empty()).then_some((term, due))
     }

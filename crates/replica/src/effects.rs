@@ -1,6 +1,7 @@
 //! What goes into a replica and what it wants done. Plain data: whoever runs the replica (the node's
 //! threads, or a simulator) performs the effects and reports back.
 
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -162,8 +163,8 @@ pub enum Input {
     Applied {
         /// Up to where.
         index: LogIndex,
-        /// Numbers of this node's proposals among them.
-        done: Vec<u64>,
+        /// Numbers of this node's proposals among them. As they are given out one after the other, these are few.
+        done: Vec<RangeInclusive<u64>>,
     },
     /// The lease clock of this leader wants leases to end: an encoded proposal.
     Expire {

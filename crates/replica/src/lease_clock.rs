@@ -9,16 +9,17 @@
 //! - A lease whose end is on its way through the log is not renewed any more; who asks is answered
 //!   when the entry is applied.
 //!
-//! Cost per lease on the leader: a timer and when to look at it, 56 bytes in trees whose leaves are full where leases come
-//! in the order of their ids; a renewal is one look-up, because a deadline is only moved when it comes up.
+//! Cost per lease on the leader: a timer and when to look at it, 40 bytes in trees whose leaves are full where leases come
+//! in the order of their ids; a renewal is one look-up, because a deadline is only moved when it comes up. What the state
+//! knows of a lease is not kept here a second time.
 
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use tidelock_model::{LeaseExpiry, LeaseId, LeaseInfo, LogIndex, NodeId, Term};
-use tidelock_state::tree::{Order, Tree};
 use tidelock_state::{ByLease, EXPIRED_KEYS_MAX, Lease};
+use tidelock_tree::{Order, Tree};
 
 use crate::effects::LeaseCall;
 
@@ -30,25 +31,52 @@ const PROPOSE_AGAIN_US: u64 = 1_000_000;
 /// Calls that may wait for the end of one lease; more are not answered, and ask again.
 const CALLS_WAITING_MAX: usize = 64;
 
+/// How long at most until a lease is looked at, however long it lives: what a timer keeps of that moment must tell it.
+const LOOK_WITHIN_MS: u64 = 20 * 24 * 3600 * 1000;
+
+/// The deadline of a lease whose end was proposed.
+const ENDING: u64 = 0;
+
 #[derive(Clone, Copy)]
 struct Timer {
     deadline_us: u64,
-    /// When it is looked at next; at or before the deadline.
-    look_us: u64,
-    granted_at: LogIndex,
     ttl_s: u32,
-    /// Its end was proposed.
-    ending: bool,
+    /// When it is looked at next, of which this is the part that says which moment near now is meant.
+    look_ms: u32,
 }
 
 impl Timer {
-    fn starting(now_us: u64, ttl_s: u32, granted_at: LogIndex) -> Timer {
-        let deadline_us = now_us.saturating_add(u64::from(ttl_s) * 1_000_000);
-        Timer { deadline_us, look_us: deadline_us, granted_at, ttl_s, ending: false }
+    fn starting(now_us: u64, ttl_s: u32) -> Timer {
+        let mut timer = Timer { deadline_us: 0, ttl_s, look_ms: 0 };
+        timer.renew(now_us);
+        timer
+    }
+
+    fn renew(&mut self, now_us: u64) {
+        self.deadline_us = now_us.saturating_add(u64::from(self.ttl_s) * 1_000_000);
+    }
+
+    fn is_ending(&self) -> bool {
+        self.deadline_us == ENDING
+    }
+
+    /// Has it looked at when `at_us` is over; sooner if that is far off. Gives the moment.
+    fn look_after(&mut self, at_us: u64, now_us: u64) -> u64 {
+        let at_ms = at_us.div_ceil(1000).min(now_us / 1000 + LOOK_WITHIN_MS);
+        self.look_ms = at_ms as u32;
+        at_ms
+    }
+
+    /// The moment at which it is looked at next: the one near now.
+    fn look(&self, now_us: u64) -> u64 {
+        let now_ms = now_us / 1000;
+        // Ahead of now, or behind it where there is more to look at than was looked at yet: by less than half of 2^32 ms.
+        let ahead = self.look_ms.wrapping_sub(now_ms as u32) as i32;
+        now_ms.saturating_add_signed(i64::from(ahead))
     }
 }
 
-/// When to look at a lease.
+/// When to look at a lease, in milliseconds.
 type LookAt = (u64, LeaseId);
 
 /// Before every look at any lease.
@@ -113,9 +141,9 @@ impl LeaseClock {
         let mut looks = Vec::new();
         for (id, lease) in leases {
             let ttl_s = if tidelock_model::planted!(NewLeaderForgetsTimeLeft) { 0 } else { lease.ttl_s };
-            let timer = Timer::starting(now_us, ttl_s, lease.granted_at);
+            let mut timer = Timer::starting(now_us, ttl_s);
+            looks.push((timer.look_after(timer.deadline_us, now_us), id));
             self.timers.push_last((id, timer));
-            looks.push((timer.look_us, id));
         }
         looks.sort_unstable();
         looks.into_iter().for_each(|look| self.looks.push_last(look));
@@ -133,13 +161,14 @@ impl LeaseClock {
     }
 
     /// A lease was granted.
-    pub fn grant(&mut self, id: LeaseId, ttl_s: u32, granted_at: LogIndex) {
+    pub fn grant(&mut self, id: LeaseId, ttl_s: u32) {
         if self.leading.is_none() {
             return;
         }
-        let timer = Timer::starting(self.now_us, ttl_s, granted_at);
+        let mut timer = Timer::starting(self.now_us, ttl_s);
+        let look = (timer.look_after(timer.deadline_us, self.now_us), id);
         self.timers.insert(id, (id, timer));
-        self.look_at((timer.look_us, id));
+        self.look_at(look);
     }
 
     fn look_at(&mut self, look: LookAt) {
@@ -147,15 +176,15 @@ impl LeaseClock {
     }
 
     /// A lease goes on for `ttl_s` from now, even if its end was proposed. Who waited to hear of that end asks again.
-    pub fn regrant(&mut self, id: LeaseId, ttl_s: u32, granted_at: LogIndex) {
+    pub fn regrant(&mut self, id: LeaseId, ttl_s: u32) {
         self.end(id);
-        self.grant(id, ttl_s, granted_at);
+        self.grant(id, ttl_s);
     }
 
     /// A lease ended. Gives back who waited to hear of it.
     pub fn end(&mut self, id: LeaseId) -> Vec<(NodeId, LeaseCall)> {
         if let Some((_, timer)) = self.timers.remove(id) {
-            self.looks.remove((timer.look_us, id));
+            self.looks.remove((timer.look(self.now_us), id));
         }
         self.waiting.remove(&id).unwrap_or_default()
     }
@@ -166,7 +195,7 @@ impl LeaseClock {
             return Look::Later;
         }
         let Some((_, timer)) = self.timers.get_mut(call.id) else { return Look::Known(None) };
-        if timer.ending && !tidelock_model::planted!(EndingLeaseRenewed) {
+        if timer.is_ending() && !tidelock_model::planted!(EndingLeaseRenewed) {
             let waiting = self.waiting.entry(call.id).or_default();
             if waiting.len() < CALLS_WAITING_MAX {
                 waiting.push((from, call));
@@ -174,7 +203,7 @@ impl LeaseClock {
             return Look::Later;
         }
         if call.renew {
-            timer.deadline_us = self.now_us.saturating_add(u64::from(timer.ttl_s) * 1_000_000);
+            timer.renew(self.now_us);
         }
         Look::Known(Some(LeaseInfo {
             id: call.id,
@@ -186,13 +215,13 @@ impl LeaseClock {
     /// Renews a lease among many, without anybody waiting for its end. Only while leading.
     pub fn renew(&mut self, id: LeaseId) -> Renewing {
         let Some((_, timer)) = self.timers.get_mut(id) else { return Renewing::Gone };
-        if timer.ending && tidelock_model::planted!(EndingSessionToldAsOver) {
+        if timer.is_ending() && tidelock_model::planted!(EndingSessionToldAsOver) {
             return Renewing::Gone;
         }
-        if timer.ending && !tidelock_model::planted!(EndingLeaseRenewed) {
+        if timer.is_ending() && !tidelock_model::planted!(EndingLeaseRenewed) {
             return Renewing::Ending;
         }
-        timer.deadline_us = self.now_us.saturating_add(u64::from(timer.ttl_s) * 1_000_000);
+        timer.renew(self.now_us);
         Renewing::Renewed
     }
 
@@ -203,30 +232,29 @@ impl LeaseClock {
     }
 
     /// The leases whose time is over, to be proposed for expiry: no more than one entry ends, by the number of keys that
-    /// each owns.
-    pub fn due(&mut self, owned: impl Fn(LeaseId) -> usize) -> Vec<LeaseExpiry> {
+    /// each owns. `known` says which entry granted a lease, and that number.
+    pub fn due(&mut self, known: impl Fn(LeaseId) -> (LogIndex, usize)) -> Vec<LeaseExpiry> {
         let (mut due, mut keys) = (Vec::new(), 0);
         while due.len() < EXPIRE_AT_ONCE_MAX {
             let first = self.looks.iter_from(FIRST_LOOK).next().copied();
-            let Some((at, id)) = first.filter(|(at, _)| *at <= self.now_us) else { break };
+            let Some((at, id)) = first.filter(|(at, _)| *at <= self.now_us / 1000) else { break };
             // Every look is at a lease.
             let Some((_, timer)) = self.timers.get_mut(id) else { break };
             let is_renewed = timer.deadline_us > self.now_us && !tidelock_model::planted!(RenewalOverlooked);
-            if !is_renewed {
-                keys += owned(id);
+            let next_us = if is_renewed {
+                timer.deadline_us
+            } else {
+                let (granted_at, owned) = known(id);
+                keys += owned;
                 if keys > EXPIRED_KEYS_MAX && !due.is_empty() {
                     break;
                 }
-            }
+                timer.deadline_us = ENDING;
+                due.push(LeaseExpiry { id, granted_at });
+                self.now_us + PROPOSE_AGAIN_US
+            };
+            let look = (timer.look_after(next_us, self.now_us), id);
             self.looks.remove((at, id));
-            if is_renewed {
-                timer.look_us = timer.deadline_us;
-            } else {
-                timer.ending = true;
-                timer.look_us = self.now_us + PROPOSE_AGAIN_US;
-                due.push(LeaseExpiry { id, granted_at: timer.granted_at });
-            }
-            let look = (timer.look_us, id);
             self.look_at(look);
         }
         due
@@ -262,7 +290,7 @@ mod tests {
     }
     fn tick(clock: &mut LeaseClock, elapsed_ms: u64, believed_ms: u64) -> Vec<LeaseExpiry> {
         clock.advance(Duration::from_millis(elapsed_ms), Duration::from_millis(believed_ms));
-        clock.due(|_| 1)
+        clock.due(|_| (LogIndex(10), 1))
     }
     fn expiry() -> Vec<LeaseExpiry> {
         vec![LeaseExpiry { id: LEASE, granted_at: LogIndex(10) }]
@@ -334,11 +362,11 @@ mod tests {
             let mut clock = leading(2);
             let passed_ms = if ending { 2_000 } else { 1_000 };
             assert_eq!(tick(&mut clock, passed_ms, passed_ms).is_empty(), !ending);
-            clock.regrant(LEASE, ttl_s, LogIndex(11));
+            clock.regrant(LEASE, ttl_s);
             assert_eq!((clock.timers.len(), clock.looks.len()), (1, 1));
             let ms = u64::from(ttl_s) * 1_000;
             assert_eq!(tick(&mut clock, ms - 1, ms), []);
-            assert_eq!(tick(&mut clock, 1, 1), [LeaseExpiry { id: LEASE, granted_at: LogIndex(11) }]);
+            assert_eq!(tick(&mut clock, 1, 1), expiry());
         }
     }
 
@@ -346,9 +374,9 @@ mod tests {
     #[test]
     fn leases_that_own_much_are_ended_a_few_at_a_time() {
         let mut clock = leading(1);
-        (10..20).for_each(|id| clock.grant(LeaseId(id), 1, LogIndex(id as u64)));
+        (10..20).for_each(|id| clock.grant(LeaseId(id), 1));
         clock.advance(Duration::from_secs(1), Duration::from_secs(1));
-        let mut due = || clock.due(|_| EXPIRED_KEYS_MAX / 4 + 1).len();
+        let mut due = || clock.due(|_| (LogIndex(10), EXPIRED_KEYS_MAX / 4 + 1)).len();
         assert_eq!([due(), due(), due(), due()], [3, 3, 3, 2]);
     }
 
@@ -357,10 +385,36 @@ mod tests {
     fn a_lease_that_was_revoked_leaves_nothing_in_the_clock() {
         let mut clock = leading(3_600);
         for id in 100..200 {
-            clock.grant(LeaseId(id), 3_600, LogIndex(id as u64));
+            clock.grant(LeaseId(id), 3_600);
             assert_eq!(clock.end(LeaseId(id)), []);
         }
         assert_eq!((clock.timers.len(), clock.looks.len()), (1, 1));
+    }
+
+    /// L1: a lease may live for longer than its timer can tell apart, on a node that has been up for longer than that.
+    #[test]
+    fn l1_a_long_life_on_a_node_that_is_up_for_long_ends_neither_early_nor_never() {
+        const DAY: Duration = Duration::from_secs(24 * 3600);
+        let mut clock = leading(1);
+        tick(&mut clock, 1_000, 1_000);
+        clock.end(LEASE);
+        (0..75).for_each(|_| clock.advance(DAY, DAY));
+        clock.grant(LEASE, 100 * 24 * 3600);
+        for _ in 0..99 {
+            clock.advance(DAY, DAY);
+            assert_eq!(clock.due(|_| (LogIndex(10), 1)), []);
+            assert_eq!((clock.timers.len(), clock.looks.len()), (1, 1));
+        }
+        clock.advance(DAY, DAY);
+        assert_eq!(clock.due(|_| (LogIndex(10), 1)), expiry());
+        clock.end(LEASE);
+        assert_eq!((clock.timers.len(), clock.looks.len()), (0, 0));
+    }
+
+    /// What the module comment says of the cost.
+    #[test]
+    fn a_lease_costs_its_leader_40_bytes() {
+        assert_eq!(size_of::<(LeaseId, Timer)>() + size_of::<LookAt>(), 40);
     }
 
     #[test]

@@ -6,6 +6,7 @@
 //! or given up.
 
 use std::collections::BTreeMap;
+use std::ops::RangeInclusive;
 
 use bytes::Bytes;
 use tidelock_model::{NodeId, Term};
@@ -47,9 +48,9 @@ impl Proposals {
         self.unsent.push(number);
     }
 
-    pub(crate) fn done(&mut self, numbers: &[u64]) {
-        for number in numbers {
-            self.by_number.remove(number);
+    pub(crate) fn done(&mut self, numbers: Vec<RangeInclusive<u64>>) {
+        for number in numbers.into_iter().flatten() {
+            self.by_number.remove(&number);
         }
     }
 
@@ -137,7 +138,7 @@ mod tests {
         proposals.sent(1, NodeId(2), Term(1), 0);
         proposals.sent(2, NodeId(2), Term(1), 0);
         assert!(!proposals.has_unsent());
-        proposals.done(&[1]);
+        proposals.done(vec![1..=1]);
         proposals.resend_to(Some(NodeId(3)), Term(2));
         assert_eq!(numbers(&mut proposals), [2]);
     }

@@ -115,7 +115,7 @@ impl Replica {
             Input::Tick { now } => self.tick(now),
             Input::Persisted { number } => self.consensus.persisted(number),
             Input::Applied { index, done } => {
-                self.proposals.done(&done);
+                self.proposals.done(done);
                 self.consensus.applied(index);
             }
             Input::Expire { term, bytes } => {

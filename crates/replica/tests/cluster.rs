@@ -188,7 +188,7 @@ fn perform(id: NodeId, node: &mut Node, effects: Effects, wire: &mut VecDeque<(N
             Task::Apply(entries) => {
                 let index = entries.last().unwrap().index();
                 entries.into_iter().for_each(|entry| node.applier.apply(&mut node.state, entry, &mut report));
-                let done = report.outcomes.iter().map(|(number, _)| *number).collect();
+                let done = report.outcomes.iter().map(|(number, _)| *number..=*number).collect();
                 node.replica.step(Input::Applied { index, done });
             }
             Task::ReadsReady(tokens) => node.fresh.extend(tokens),

@@ -38,7 +38,7 @@ use self::changes::Changes;
 use self::gone::{Deletions, Gone};
 use self::replaced::Replaced;
 use self::versions::HeldVersions;
-use crate::tree::{Iter, NODE_MAX, Order, Tree};
+use tidelock_tree::{Iter, NODE_MAX, Order, Tree};
 
 /// Revision and place within it: orders all changes.
 pub(crate) type Position = (Revision, u32);

@@ -15,7 +15,7 @@ use std::marker::PhantomData;
 
 use tidelock_model::{Key, KeyRange, LeaseId, LogIndex};
 
-use crate::tree::{Order, Tree};
+use tidelock_tree::{Order, Tree};
 
 /// A lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -10,7 +10,7 @@
 //!
 //! Where to look: `apply` (what a command does), `txn` (transactions), `keyspace` (versions and how
 //! they are found), `history` (watching and compaction), `lease`, `requests` (exactly once), `read`,
-//! `auth` (who may do what), `znodes` (ZooKeeper's tree), `native` (locks and their kin), `snapshot`, `digest`; `tree` is the ordered set all of them stand on. Not here: when leases
+//! `auth` (who may do what), `znodes` (ZooKeeper's tree), `native` (locks and their kin), `snapshot`, `digest`. Not here: when leases
 //! expire, and anything about a wire protocol.
 
 mod ahead;
@@ -34,7 +34,6 @@ mod requests;
 mod snapshot;
 #[cfg(test)]
 mod testing;
-pub mod tree;
 mod txn;
 mod versions;
 mod znodes;

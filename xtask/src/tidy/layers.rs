@@ -13,8 +13,9 @@ use super::words::PURE;
 /// A crate and those of ours it may name. `face-*` stands for every face.
 const ARROWS: &[(&str, &[&str])] = &[
     ("model", &[]),
-    ("state", &["model"]),
-    ("replica", &["model", "state"]),
+    ("tree", &[]),
+    ("state", &["model", "tree"]),
+    ("replica", &["model", "tree", "state"]),
     ("coordinator", &["model"]),
     ("journal", &["model"]),
     ("node", &["model", "state", "replica", "coordinator", "journal"]),
@@ -27,7 +28,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("etcd-backup", &["free-ports"]),
     ("client-port", &["model", "tls", "http2"]),
     ("face-etcd", &["model", "coordinator", "etcd-api", "etcd-backup", "tls", "http2", "client-port"]),
-    ("face-native", &["model", "coordinator", "native-api", "tls", "http2", "client-port"]),
+    ("face-native", &["model", "tree", "coordinator", "native-api", "tls", "http2", "client-port"]),
     ("face-zookeeper", &["model", "coordinator", "tls"]),
     ("face-consul", &["model", "coordinator", "tls"]),
     ("face-redis", &["model", "coordinator", "tls"]),
@@ -59,6 +60,7 @@ const ARROWS: &[(&str, &[&str])] = &[
 /// and the Raft library, whose one entropy leak is plugged in `consensus.rs`.
 const PURE_OUTSIDE: &[(&str, &[&str])] = &[
     ("model", &["bytes", "triomphe", "thiserror"]),
+    ("tree", &[]),
     ("state", &["bytes", "thiserror", "xxhash-rust"]),
     ("replica", &["bytes", "thiserror", "xxhash-rust", "raft", "slog"]),
 ];

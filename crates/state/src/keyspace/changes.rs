@@ -9,8 +9,8 @@ use tidelock_model::KeyValue;
 
 use super::Position;
 
-/// How many are allocated together: other sizes than the leaves of keys, since compaction frees these and keeps those.
-const CHUNK: usize = 128;
+/// How many are allocated together: larger than any node of the trees, since compaction frees these and keeps those.
+const CHUNK: usize = 256;
 
 struct Chunk {
     /// Nothing in it, nor in those behind it, is before this.

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use tidelock_model::{Key, Record};
 
 use super::{ByKey, Keyed, Position};
-use crate::tree::{Iter, Tree};
+use tidelock_tree::{Iter, Tree};
 
 /// When a key was deleted, as far as that is held; at least once.
 pub(super) struct Deletions {
@@ -35,7 +35,7 @@ impl Deletions {
 
 impl Keyed for Deletions {
     /// As many bytes as other leaves have, nearly: its items are larger.
-    const LEAF_MAX: usize = 48;
+    const LEAF_MAX: usize = 47;
     fn key(&self) -> &Key {
         &self.key
     }

@@ -2,12 +2,12 @@
 
 use super::testing::*;
 use crate::testing::{all_of, if_version, put, txn};
-use crate::tree::steps;
 use tidelock_model::limits::{NATIVE_HOLDINGS_MAX, NATIVE_QUEUE_MAX};
 use tidelock_model::{
     Compare, Data, Fencing, Kind, LeaseId, Mode, NativeAnswer, NativeError, NativeFound, NativeNotice, NativeOp,
     NativeQuery, OpAnswer, Refusal, Wait,
 };
+use tidelock_tree::steps;
 
 /// L1, L5, K1: who waits is let in by the release, told once, with a token greater than every one before.
 #[test]

@@ -31,7 +31,7 @@ use crate::State;
 use crate::apply::Effects;
 use crate::digest::LiveSum;
 use crate::lease::ByLease;
-use crate::tree::Tree;
+use tidelock_tree::Tree;
 
 /// Bits for the place within an entry: as many as an entry may hold commands.
 const PLACE_BITS: u32 = BATCH_COMMANDS_MAX.ilog2();
@@ -115,11 +115,41 @@ impl<'a> Memory<'a> {
 }
 
 /// The byte form of a memory without answers.
-fn new_memory(owner: &str) -> Box<[u8]> {
+fn new_memory(owner: &str) -> Kept {
     let mut out = Vec::with_capacity(owner.len() + 2);
     put_bytes(&mut out, owner.as_bytes());
     put_varint(&mut out, 0);
-    out.into()
+    Kept::of(&out)
+}
+
+/// Bytes of a memory up to which it needs no place of its own: one short answer fits, which is what most sessions have.
+const SHORT_MAX: usize = 30;
+
+/// The byte form of a memory, where it is kept.
+enum Kept {
+    Short { len: u8, bytes: [u8; SHORT_MAX] },
+    Long(Box<[u8]>),
+}
+
+impl Kept {
+    fn of(memory: &[u8]) -> Kept {
+        let mut bytes = [0; SHORT_MAX];
+        match bytes.get_mut(..memory.len()) {
+            Some(short) => {
+                short.copy_from_slice(memory);
+                // At most 30.
+                Kept::Short { len: memory.len() as u8, bytes }
+            }
+            None => Kept::Long(memory.into()),
+        }
+    }
+
+    fn as_bytes(&self) -> &[u8] {
+        match self {
+            Kept::Short { len, bytes } => &bytes[..usize::from(*len)],
+            Kept::Long(bytes) => bytes,
+        }
+    }
 }
 
 fn take_varint(bytes: &mut &[u8]) -> Option<u64> {
@@ -159,7 +189,7 @@ fn check_form(bytes: &[u8]) -> Result<(), DecodeError> {
 }
 
 /// All sessions, by id: new ones come last.
-pub(crate) struct Sessions(Tree<ByLease<Box<[u8]>>>);
+pub(crate) struct Sessions(Tree<ByLease<Kept>>);
 
 impl Sessions {
     pub(crate) fn new() -> Sessions {
@@ -167,7 +197,7 @@ impl Sessions {
     }
 
     pub(super) fn get(&self, id: LeaseId) -> Option<Memory<'_>> {
-        self.0.get(id).map(|(_, bytes)| Memory::of(bytes))
+        self.0.get(id).map(|(_, kept)| Memory::of(kept.as_bytes()))
     }
 
     fn contains(&self, id: LeaseId) -> bool {
@@ -181,7 +211,7 @@ impl Sessions {
 
     /// All of them in their byte form: for snapshots and the digest.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (LeaseId, &[u8])> + '_ {
-        self.0.iter_from(LeaseId(i64::MIN)).map(|(id, bytes)| (*id, &**bytes))
+        self.0.iter_from(LeaseId(i64::MIN)).map(|(id, kept)| (*id, kept.as_bytes()))
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -191,32 +221,31 @@ impl Sessions {
     /// Puts back what a snapshot has of a session.
     pub(crate) fn load(&mut self, id: LeaseId, bytes: &[u8]) -> Result<(), DecodeError> {
         check_form(bytes)?;
-        self.0.insert(id, (id, bytes.into()));
+        self.0.insert(id, (id, Kept::of(bytes)));
         Ok(())
     }
 
-    fn open(&mut self, id: LeaseId, bytes: Box<[u8]>, sum: &mut LiveSum) {
-        sum.add_session(id, &bytes);
-        let before = self.0.insert(id, (id, bytes));
+    fn open(&mut self, id: LeaseId, memory: Kept, sum: &mut LiveSum) {
+        sum.add_session(id, memory.as_bytes());
+        let before = self.0.insert(id, (id, memory));
         assert!(before.is_none(), "an id is never given out twice (S2)");
     }
 
     /// Gives a session another memory, in the place of the one it has if that is as long.
     fn replace(&mut self, id: LeaseId, bytes: &[u8], sum: &mut LiveSum) {
         let Some((_, kept)) = self.0.get_mut(id) else { return };
-        sum.subtract_session(id, kept);
+        sum.subtract_session(id, kept.as_bytes());
         sum.add_session(id, bytes);
-        if kept.len() == bytes.len() {
-            kept.copy_from_slice(bytes);
-        } else {
-            *kept = bytes.into();
+        match kept {
+            Kept::Long(kept) if kept.len() == bytes.len() => kept.copy_from_slice(bytes),
+            kept => *kept = Kept::of(bytes),
         }
     }
 
     /// Forgets a session, if it is one.
     pub(crate) fn end(&mut self, id: LeaseId, sum: &mut LiveSum) {
         if let Some((_, before)) = self.0.remove(id) {
-            sum.subtract_session(id, &before);
+            sum.subtract_session(id, before.as_bytes());
         }
     }
 

@@ -2,13 +2,13 @@
 
 use super::testing::*;
 use crate::testing::{Machine, key};
-use crate::tree::steps;
 use bytes::Bytes;
 use tidelock_model::limits::{NATIVE_HOLDINGS_MAX, NATIVE_WRITE_GUARDS_MAX};
 use tidelock_model::{
     Answer, AuthCommand, AuthRefusal, Caller, Command, GuardedWrite, KeyChange, KeyCondition, Kind, LeaseId,
     NativeAnswer, NativeCommand, NativeError, NativeOp, NativeRequest, Permission, Refusal, TokenGuard,
 };
+use tidelock_tree::steps;
 
 fn guard(kind: Kind, text: &str, token: u64) -> TokenGuard {
     TokenGuard { kind, name: name(text), token }

@@ -104,8 +104,8 @@ impl State {
 mod tests {
     use super::*;
     use crate::testing::Machine;
-    use crate::tree::steps;
     use crate::znodes::testing::create;
+    use tidelock_tree::steps;
 
     /// getAllChildrenNumber walks the whole tree in ZooKeeper, and a large one stalls the server for everybody. Here
     /// the index counts: a hundred times as many znodes may cost one or two levels more of it, and nothing else.

@@ -119,6 +119,8 @@ pub(super) struct Run<K: Kind> {
     has_heads: bool,
     /// How many first bytes all elements have in common, at least.
     shared: u16,
+    /// The place behind the element that came last, as far as is known.
+    behind_newest: u16,
     prefix: K::Prefix,
 }
 
@@ -141,11 +143,16 @@ impl<K: Kind> Run<K> {
 
     /// A run of elements that are in order.
     pub(super) fn of(elements: Vec<K::Element>) -> Run<K> {
-        let mut run = Run { elements, heads: Vec::new(), has_heads: false, shared: 0, prefix: K::Prefix::NONE };
+        let mut run = Run { elements, heads: Vec::new(), has_heads: false, shared: 0, behind_newest: 0, prefix: K::Prefix::NONE };
         if run.elements.iter().any(is_long::<K>) {
             run.make_heads();
         }
         run
+    }
+
+    /// Makes room for so many elements, which are to come.
+    pub(super) fn expect(&mut self, count: usize) {
+        self.elements.reserve_exact(count);
     }
 
     /// How many elements are before `probe`.
@@ -232,9 +239,17 @@ impl<K: Kind> Run<K> {
             place(&mut self.heads, at, head);
         }
         place(&mut self.elements, at, element);
+        // A node has fewer elements than a u16 counts.
+        self.behind_newest = at as u16 + 1;
+    }
+
+    /// Whether what is to come to `at` goes on where the last one left off.
+    pub(super) fn goes_on(&self, at: usize) -> bool {
+        at > 0 && at == usize::from(self.behind_newest)
     }
 
     pub(super) fn remove(&mut self, at: usize) -> K::Element {
+        self.behind_newest -= u16::from(at < usize::from(self.behind_newest));
         if self.has_heads {
             take(&mut self.heads, at);
         }
@@ -253,7 +268,11 @@ impl<K: Kind> Run<K> {
 
     /// Everything from `at` on, which must not be all.
     pub(super) fn split_off(&mut self, at: usize) -> Run<K> {
-        let right = Run::of(split_off(&mut self.elements, at));
+        let mut right = Run::of(split_off(&mut self.elements, at));
+        if let Some(newest @ 1..) = self.behind_newest.checked_sub(at as u16) {
+            right.behind_newest = newest;
+            self.behind_newest = 0;
+        }
         if self.has_heads {
             split_off(&mut self.heads, at);
             let shared = self.shared_by_all();
@@ -317,13 +336,13 @@ impl<K: Kind> Run<K> {
         self.heads.extend(self.elements.iter().map(|element| K::head(K::bytes(element), shared)));
     }
 
-    /// Panics if the heads are not those of the elements.
+    /// Panics if the heads are not those of the elements, or if there is more room than there may be: most in the last
+    /// leaf of all.
     #[cfg(test)]
-    pub(super) fn check(&self) {
-        assert!(
-            self.elements.capacity()
-                <= self.elements.len() + super::merged_max(<K::Order as Order>::LEAF_MAX.max(super::NODE_MAX))
-        );
+    pub(super) fn check(&self, is_last: bool) {
+        let most = <K::Order as Order>::LEAF_MAX.max(super::NODE_MAX);
+        let spare = self.elements.capacity() - self.elements.len();
+        assert!(spare <= if is_last { most } else { super::merged_max(most) });
         assert_eq!(self.heads.len(), if self.has_heads { self.elements.len() } else { 0 });
         assert!(self.has_heads || !self.elements.iter().any(is_long::<K>));
         for (element, head) in self.elements.iter().zip(&self.heads) {

@@ -10,8 +10,8 @@
 //! - all leaves are at the same depth, no node but an empty root is empty, every count is exact;
 //! - no node holds more than [`NODE_MAX`] elements (a leaf [`Order::LEAF_MAX`]), nor much spare room: see [`GROWTH`].
 //!
-//! Appending leaves full nodes behind, at the far right and, for clients that each load a run of keys, behind any
-//! full leaf: so a sequential load wastes nothing. Removal frees empty nodes and merges small neighbours. No copy-on-write: readers hold a lock for a page.
+//! Appending leaves full nodes behind, at the far right and, for clients that each load a run of keys, wherever the run
+//! is: so a sequential load wastes nothing. Removal frees empty nodes and merges small neighbours. No copy-on-write: readers hold a lock for a page.
 
 mod run;
 
@@ -21,12 +21,14 @@ use std::slice;
 
 use run::{Items, Pivots, Run};
 
-/// Most items in a leaf and children in a branch. 64 items of 32 bytes are 2 KiB: shifting them costs
+/// Most items in a leaf and children in a branch. 63 items of 32 bytes are 2 KiB: shifting them costs
 /// less than the cache misses of one more level.
-pub(crate) const NODE_MAX: usize = 64;
+pub const NODE_MAX: usize = 63;
 
-/// Nodes grow by this many elements at a time instead of doubling: spare room is what the memory
-/// budget per key is lost to.
+/// Nodes grow by this many elements at a time instead of doubling: spare room is what the memory budget per key is lost to.
+/// They have room for one less than a multiple of it ([`room_beyond`]). Only the last leaf of all has room for as many as it
+/// may hold: what comes in order fills it, and blocks that are outgrown one after the other leave holes that others do not
+/// fit into.
 const GROWTH: usize = 8;
 
 /// A node smaller than this is merged with a neighbour if both fit in [`merged_max`]; the gap between
@@ -156,12 +158,12 @@ impl<O: Order> Tree<O> {
     }
 
     /// The greatest item before `probe`.
-    pub(crate) fn predecessor(&self, probe: O::Probe<'_>) -> Option<&O::Item> {
+    pub fn predecessor(&self, probe: O::Probe<'_>) -> Option<&O::Item> {
         self.root.predecessor(probe)
     }
 
     /// How many items come before `probe`.
-    pub(crate) fn rank(&self, probe: O::Probe<'_>) -> usize {
+    pub fn rank(&self, probe: O::Probe<'_>) -> usize {
         let mut before = 0;
         let mut node = &self.root;
         loop {
@@ -181,7 +183,7 @@ impl<O: Order> Tree<O> {
     }
 
     /// The item that so many come before.
-    pub(crate) fn nth(&self, mut before: usize) -> Option<&O::Item> {
+    pub fn nth(&self, mut before: usize) -> Option<&O::Item> {
         let mut node = &self.root;
         loop {
             match node {
@@ -203,7 +205,7 @@ impl<O: Order> Tree<O> {
     }
 
     /// How many items are at or after `start` and before `end`.
-    pub(crate) fn count_range(&self, start: O::Probe<'_>, end: O::Probe<'_>) -> usize {
+    pub fn count_range(&self, start: O::Probe<'_>, end: O::Probe<'_>) -> usize {
         self.rank(end).saturating_sub(self.rank(start))
     }
 
@@ -334,7 +336,7 @@ impl<O: Order> Node<O> {
         match self {
             Node::Leaf(items) => match items.find(probe) {
                 Ok(at) => Inserted::Replaced(items.replace(at, item)),
-                Err(at) => add_to_leaf(items, at, item),
+                Err(at) => add_to_leaf(items, at, item, rightmost),
             },
             Node::Branch(branch) => {
                 let at = branch.child_for(probe);
@@ -350,7 +352,7 @@ impl<O: Order> Node<O> {
         match self {
             Node::Leaf(items) => {
                 debug_assert!(items.last().is_none_or(|last| O::compare(last, O::probe(&item)).is_lt()));
-                add_to_leaf(items, items.len(), item)
+                add_to_leaf(items, items.len(), item, true)
             }
             Node::Branch(branch) => {
                 let at = branch.children.len() - 1;
@@ -421,7 +423,7 @@ impl<O: Order> Branch<O> {
         }
         let cut = if rightmost { self.children.len() - 1 } else { self.children.len() / 2 };
         let right = Branch { children: split_off(&mut self.children, cut), pivots: self.pivots.split_off(cut) };
-        // What a branch with over 64 children has at the cut separates the two now.
+        // What a branch with too many children has at the cut separates the two now.
         let pivot = self.pivots.remove(cut - 1);
         Inserted::Split(pivot, Node::Branch(Box::new(right)))
     }
@@ -467,16 +469,22 @@ impl<O: Order> Branch<O> {
     }
 }
 
-fn add_to_leaf<O: Order>(items: &mut Run<Items<O>>, at: usize, item: O::Item) -> Inserted<O> {
+fn add_to_leaf<O: Order>(items: &mut Run<Items<O>>, at: usize, item: O::Item, rightmost: bool) -> Inserted<O> {
     if items.len() < O::LEAF_MAX {
         items.insert(at, item);
         return Inserted::Added;
     }
     let mut right = Run::new();
     if at == items.len() {
+        if rightmost {
+            right.expect(O::LEAF_MAX);
+        }
         right.insert(0, item);
     } else {
-        right = items.split_off(O::LEAF_MAX / 2);
+        // A run that goes on in front of others leaves full leaves behind, too: it is parted from them, or each of its leaves
+        // would be left half full.
+        let cut = if items.goes_on(at) { at } else { O::LEAF_MAX / 2 };
+        right = items.split_off(cut);
         match at.checked_sub(items.len()) {
             Some(at) if at > 0 => right.insert(at, item),
             _ => items.insert(at, item),
@@ -485,9 +493,16 @@ fn add_to_leaf<O: Order>(items: &mut Run<Items<O>>, at: usize, item: O::Item) ->
     Inserted::Split(O::pivot(&right[0]), Node::Leaf(right))
 }
 
+/// Room for more than `len` elements: one less than a multiple of [`GROWTH`]. An allocator that is asked for an alignment takes
+/// a few bytes more than the elements have; where these fill one of its sizes exactly, they would get the next, which is a
+/// fifth larger.
+const fn room_beyond(len: usize) -> usize {
+    ((len + 1) / GROWTH + 1) * GROWTH - 1
+}
+
 fn place<T>(elements: &mut Vec<T>, at: usize, element: T) {
     if elements.len() == elements.capacity() {
-        elements.reserve_exact(GROWTH);
+        elements.reserve_exact(room_beyond(elements.len()) - elements.len());
     }
     elements.insert(at, element);
 }
@@ -495,14 +510,16 @@ fn place<T>(elements: &mut Vec<T>, at: usize, element: T) {
 fn take<T>(elements: &mut Vec<T>, at: usize) -> T {
     let taken = elements.remove(at);
     if elements.capacity() - elements.len() > 2 * GROWTH {
-        elements.shrink_to(elements.len() + GROWTH);
+        elements.shrink_to(room_beyond(elements.len() + GROWTH / 2));
     }
     taken
 }
 
 fn split_off<T>(elements: &mut Vec<T>, at: usize) -> Vec<T> {
-    let right = elements.split_off(at);
-    elements.shrink_to(elements.len() + GROWTH);
+    let room_for = |len: usize| len.checked_sub(1).map_or(0, room_beyond);
+    let mut right = Vec::with_capacity(room_for(elements.len() - at));
+    right.extend(elements.drain(at..));
+    elements.shrink_to(room_for(at));
     right
 }
 
@@ -557,23 +574,23 @@ impl<'a, O: Order> Iterator for Iter<'a, O> {
     }
 }
 
-/// Counts, in tests, how many elements were looked at: what must take the logarithm of a size can then be held to it.
-pub(crate) mod steps {
-    #[cfg(test)]
+/// Counts how many elements were looked at, where debug assertions are on, as they are in tests: what must take the
+/// logarithm of a size can then be held to it. Elsewhere it counts none.
+pub mod steps {
     thread_local! {
         static TAKEN: std::cell::Cell<usize> = const { std::cell::Cell::new(0) };
     }
 
     /// At most so many elements are looked at.
-    #[cfg_attr(not(test), inline(always))]
-    pub(super) fn add(_elements: usize) {
-        #[cfg(test)]
-        TAKEN.set(TAKEN.get() + _elements);
+    #[inline(always)]
+    pub(super) fn add(elements: usize) {
+        if cfg!(debug_assertions) {
+            TAKEN.set(TAKEN.get() + elements);
+        }
     }
 
     /// Those of `work`, on this thread.
-    #[cfg(test)]
-    pub(crate) fn of<T>(work: impl FnOnce() -> T) -> (usize, T) {
+    pub fn of<T>(work: impl FnOnce() -> T) -> (usize, T) {
         let before = TAKEN.get();
         let done = work();
         (TAKEN.get() - before, done)
