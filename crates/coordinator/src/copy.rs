@@ -11,7 +11,7 @@ pub struct CopyHead {
     pub revision: Revision,
     /// The oldest revision that can be read in it; zero while nothing was compacted.
     pub compacted: Revision,
-    /// All leases with their time to live in seconds, ascending by id.
+    /// All leases that are no sessions, with their time to live in seconds, ascending by id.
     pub leases: Vec<(LeaseId, u32)>,
     /// The members by id.
     pub members: Vec<Member>,

@@ -22,7 +22,7 @@ use tidelock_coordinator::{Coordinator, CopyError, CopyHead, StateCopy};
 use tidelock_etcd_api::etcdserverpb::SnapshotResponse;
 use tidelock_etcd_backup as backup;
 use tidelock_model::{
-    AlarmKind, Auth, Caller, KeyRange, KeyValue, Member, MemberRole, Permission, Role, Space, User, native_keys,
+    AlarmKind, Auth, Caller, KeyRange, KeyValue, Member, MemberRole, Permission, Role, Space, User,
 };
 use tokio::sync::{OwnedSemaphorePermit, mpsc};
 use tonic::{Response, Status};
@@ -230,9 +230,8 @@ fn leases_of(head: &CopyHead) -> Vec<backup::Lease> {
         ttl_s: i64::from(*ttl_s),
         remaining_ttl_s: 0,
     };
-    // Native sessions are not in the file, nor what they held: without them their leases would be nobody's.
-    let leases = head.leases.iter().filter(|(id, _)| !native_keys::is_session(*id));
-    let mut leases: Vec<backup::Lease> = leases.map(lease).collect();
+    // Sessions are not in the file, nor what they held: without them their leases would be nobody's.
+    let mut leases: Vec<backup::Lease> = head.leases.iter().map(lease).collect();
     leases.sort_by_key(|lease| lease.id as u64);
     leases
 }

@@ -77,10 +77,10 @@ impl<L: Links> NodeHandle<L> {
         }
         let overloaded = |waiting| ProposeError::Overloaded { waiting };
         let room = self.room_for(&command);
-        let waiting = shared.proposals.waiting();
-        if waiting >= room.waiting {
-            // Before it is encoded.
-            return Err(overloaded(waiting));
+        if !shared.proposals.have(room) {
+            // Before it is encoded, and before it has a number: those that are refused must not move on the window in which
+            // others' numbers count.
+            return Err(overloaded(shared.proposals.waiting()));
         }
         let number = shared.proposals.number();
         let origin = Origin { node: shared.identity.node, boot: shared.boot, number };

@@ -51,7 +51,7 @@ impl NodeCopy {
         let head = CopyHead {
             revision: state.revision(),
             compacted: state.compacted(),
-            leases: state.leases().map(|(id, lease)| (id, lease.ttl_s)).collect(),
+            leases: state.leases_without_session().map(|(id, lease)| (id, lease.ttl_s)).collect(),
             members: state.members().by_id.values().cloned().collect(),
             alarms: state.alarms().iter().collect(),
             auth: Arc::clone(state.auth()),

@@ -58,6 +58,11 @@ impl<T> Waiters<T> {
         self.next.fetch_add(1, Ordering::Relaxed)
     }
 
+    /// Whether there is room for one more, if nobody takes it first.
+    pub(crate) fn have(&self, room: Room) -> bool {
+        self.waiting() < room.waiting && self.bytes.load(Ordering::Relaxed) <= room.bytes
+    }
+
     /// Adds a caller who hands nothing over. `Err`: `max` wait already.
     pub(crate) fn add(&self, max: usize) -> Result<(u64, oneshot::Receiver<T>), usize> {
         let number = self.number();

@@ -18,7 +18,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use tidelock_model::{LeaseExpiry, LeaseId, LeaseInfo, LogIndex, NodeId, Term};
-use tidelock_state::{ByLease, EXPIRED_KEYS_MAX, Lease};
+use tidelock_state::{ByLease, Lease};
 use tidelock_tree::{Order, Tree};
 
 use crate::effects::LeaseCall;
@@ -26,6 +26,12 @@ use crate::effects::LeaseCall;
 /// Leases ended by one entry: enough for ten thousand a second, few enough that applying the entry
 /// holds up nothing.
 const EXPIRE_AT_ONCE_MAX: usize = 1000;
+/// Most keys that one entry deletes, unless a single lease owns more: a rack of clients that dies with all its locks must
+/// not keep every member from answering, and so the living from being renewed, for as long as a million deletions take.
+/// The leader's own rule: `apply` ends whatever an entry names, or members of two builds would differ.
+const EXPIRED_KEYS_MAX: usize = 20_000;
+/// Leases that are looked at in one turn: a million that were renewed since a new leader looked at none come up together.
+const LOOKS_AT_ONCE_MAX: usize = 20_000;
 /// Microseconds after which an expiry that was not applied is proposed again.
 const PROPOSE_AGAIN_US: u64 = 1_000_000;
 /// Calls that may wait for the end of one lease; more are not answered, and ask again.
@@ -184,7 +190,8 @@ impl LeaseClock {
     /// A lease ended. Gives back who waited to hear of it.
     pub fn end(&mut self, id: LeaseId) -> Vec<(NodeId, LeaseCall)> {
         if let Some((_, timer)) = self.timers.remove(id) {
-            self.looks.remove((timer.look(self.now_us), id));
+            let look = self.looks.remove((timer.look(self.now_us), id));
+            assert!(look.is_some(), "a lease is looked at when its timer says (L1)");
         }
         self.waiting.remove(&id).unwrap_or_default()
     }
@@ -235,11 +242,13 @@ impl LeaseClock {
     /// each owns. `known` says which entry granted a lease, and that number.
     pub fn due(&mut self, known: impl Fn(LeaseId) -> (LogIndex, usize)) -> Vec<LeaseExpiry> {
         let (mut due, mut keys) = (Vec::new(), 0);
-        while due.len() < EXPIRE_AT_ONCE_MAX {
+        for _ in 0..LOOKS_AT_ONCE_MAX {
+            if due.len() == EXPIRE_AT_ONCE_MAX {
+                break;
+            }
             let first = self.looks.iter_from(FIRST_LOOK).next().copied();
             let Some((at, id)) = first.filter(|(at, _)| *at <= self.now_us / 1000) else { break };
-            // Every look is at a lease.
-            let Some((_, timer)) = self.timers.get_mut(id) else { break };
+            let Some((_, timer)) = self.timers.get_mut(id) else { unreachable!("every look is at a lease") };
             let is_renewed = timer.deadline_us > self.now_us && !tidelock_model::planted!(RenewalOverlooked);
             let next_us = if is_renewed {
                 timer.deadline_us
@@ -378,6 +387,22 @@ mod tests {
         clock.advance(Duration::from_secs(1), Duration::from_secs(1));
         let mut due = || clock.due(|_| (LogIndex(10), EXPIRED_KEYS_MAX / 4 + 1)).len();
         assert_eq!([due(), due(), due(), due()], [3, 3, 3, 2]);
+    }
+
+    /// Whatever else waits for this thread waits for as long as leases are looked at.
+    #[test]
+    fn renewed_leases_that_come_up_together_are_looked_at_a_part_at_a_time() {
+        let mut clock = LeaseClock::default();
+        let ids = || (0..2 * LOOKS_AT_ONCE_MAX as i64 + 1).map(LeaseId);
+        clock.lead(Term(3), ids().map(|id| (id, Lease { ttl_s: 2, granted_at: LogIndex(10) })));
+        assert_eq!(tick(&mut clock, 1_000, 1_000), []);
+        ids().for_each(|id| assert_eq!(clock.renew(id), Renewing::Renewed));
+        let mut left_over = || {
+            assert_eq!(tick(&mut clock, 500, 500), []);
+            let now_ms = clock.now_us / 1000;
+            clock.looks.iter_from(FIRST_LOOK).take_while(|(at, _)| *at <= now_ms).count()
+        };
+        assert_eq!([left_over(), left_over(), left_over()], [0, LOOKS_AT_ONCE_MAX + 1, 1]);
     }
 
     /// Short work under long leases must not leave anything behind on the leader.

@@ -14,10 +14,6 @@ use crate::change::Revising;
 use crate::lease::Lease;
 use crate::native::RequestNumber;
 
-/// Most keys that one expiry deletes, unless a single lease owns more: a rack of clients that dies with all its locks must
-/// not keep every member from answering, and so the living from being renewed, for as long as a million deletions take.
-pub const EXPIRED_KEYS_MAX: usize = 20_000;
-
 /// What became of one proposal.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Applied {
@@ -252,19 +248,7 @@ impl State {
         let mut ids: Vec<LeaseId> = leases.iter().filter(is_meant).map(|expiry| expiry.id).collect();
         ids.sort_unstable();
         ids.dedup();
-        ids.truncate(self.expired_at_once(&ids));
         self.end_leases(&ids, effects);
-    }
-
-    /// How many of these leases end with one entry; the leader names the others again. The first always does, whatever it
-    /// owns: the keys of a lease vanish together (L3).
-    fn expired_at_once(&self, ids: &[LeaseId]) -> usize {
-        let mut keys = 0;
-        let fits = |id: &&LeaseId| {
-            keys += self.leases.owned(**id);
-            keys <= EXPIRED_KEYS_MAX
-        };
-        ids.iter().take_while(fits).count().max(1)
     }
 
     /// Ends leases that exist: everything they own vanishes at one revision, in key order (L3).
@@ -327,39 +311,6 @@ mod tests {
         assert_eq!(gone, [(key("a"), (Revision(3), 0)), (key("b"), (Revision(3), 1))]);
         assert_eq!(effects.leases, [1, 2].map(|id| LeaseChange::Ended { id: LeaseId(id) }));
         assert_eq!((machine.state.keys(), machine.state.lease_count()), (1, 0));
-    }
-
-    /// A rack that dies with a million locks must not hold up everybody in one entry. What one entry leaves, the next
-    /// takes; and a lease that owns more than an entry may take is still ended, and whole (L3).
-    #[test]
-    fn l3_an_expiry_ends_no_more_leases_than_own_what_one_entry_may_take() {
-        let mut machine = Machine::new();
-        let most = EXPIRED_KEYS_MAX;
-        for (id, owned) in [(1, most - 5), (2, 5), (3, 0), (4, 1), (5, most + 1), (6, 1)] {
-            machine.grant(id);
-            let granted_at = machine.state.applied();
-            assert_eq!(granted_at, LogIndex(2 * id as u64 - 1));
-            machine.done(all_of((0..owned).map(|at| put_leased(&format!("{id}-{at}"), "", id)).collect()));
-        }
-        let mut expire = |ids: &[i64]| {
-            let meant = |id: &i64| LeaseExpiry { id: LeaseId(*id), granted_at: LogIndex(2 * *id as u64 - 1) };
-            let leases = ids.iter().map(meant).collect();
-            let effects = machine.commands(vec![Command::LeaseExpire { term: TERM, leases }]);
-            let first = effects.events.first().map(|event| event.record.meta().modified);
-            assert!(effects.events.iter().all(|event| Some(event.record.meta().modified) == first));
-            let ended = effects.leases.iter().map(|change| match change {
-                LeaseChange::Ended { id } => id.0,
-                other => panic!("{other:?}"),
-            });
-            (ended.collect::<Vec<_>>(), effects.events.len())
-        };
-        let all = [6, 5, 4, 3, 2, 1];
-        assert_eq!(expire(&all), (vec![1, 2, 3], most));
-        assert_eq!(expire(&all), (vec![4], 1));
-        assert_eq!(expire(&all), (vec![5], most + 1));
-        assert_eq!(expire(&all), (vec![6], 1));
-        assert_eq!(expire(&all), (vec![], 0));
-        assert_eq!((machine.state.keys(), machine.state.lease_count()), (0, 0));
     }
 
     /// A leader that was deposed, or an expiry meant for an earlier lease of the same id, must not end a

@@ -42,7 +42,7 @@ use std::sync::Arc;
 
 use tidelock_model::{Alarms, Auth, Key, LeaseId, LogIndex, LogTime, Member, Members, Revision};
 
-pub use apply::{Applied, EXPIRED_KEYS_MAX, Effects, LeaseChange};
+pub use apply::{Applied, Effects, LeaseChange};
 pub use copy::{ChangePosition, ChangesPage};
 pub use history::{Changes, EventsPage};
 pub use import::{ImportError, Imported, StateImport};
@@ -160,6 +160,16 @@ impl State {
     /// All leases, ascending by id.
     pub fn leases(&self) -> impl Iterator<Item = (LeaseId, Lease)> + '_ {
         self.leases.iter()
+    }
+
+    /// The leases that are neither a session of the native API nor one of ZooKeeper's, ascending by id. What shape an id has
+    /// does not tell: those that clients of etcd have drawn look like any.
+    pub fn leases_without_session(&self) -> impl Iterator<Item = (LeaseId, Lease)> + '_ {
+        let mut sessions = self.sessions.iter().map(|(id, _)| id).peekable();
+        self.leases().filter(move |(id, _)| {
+            while sessions.next_if(|session| session < id).is_some() {}
+            sessions.peek() != Some(id) && !self.is_znode_session(*id)
+        })
     }
 
     /// One lease, if it exists.

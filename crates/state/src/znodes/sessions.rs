@@ -19,7 +19,7 @@ use crate::znodes::quota::Figures;
 use crate::znodes::record::{FROM_THE_START, Session, Side, Znode};
 use crate::znodes::{acl, paths, quota};
 
-/// The first byte of every session's id: far from what etcd's clients draw for their leases.
+/// The first byte of every session's id.
 const ID_TOP: i64 = 1 << 56;
 /// Bits for the place within an entry: as many as an entry may hold commands.
 const PLACE_BITS: u32 = tidelock_model::limits::BATCH_COMMANDS_MAX.ilog2();
@@ -34,6 +34,11 @@ impl State {
     pub(super) fn session(&self, id: LeaseId) -> Option<Session> {
         let item = self.keyspace.get(&paths::session_key(id))?;
         (item.record.meta().lease == id).then(|| Session::read(item.record.value()))
+    }
+
+    /// Whether a lease is the session of one of ZooKeeper's clients.
+    pub(crate) fn is_znode_session(&self, id: LeaseId) -> bool {
+        id.0 & !(ID_TOP - 1) == ID_TOP && self.session(id).is_some()
     }
 
     /// Whether requests of this connection are taken.
