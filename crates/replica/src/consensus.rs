@@ -6,13 +6,16 @@
 //!   from (seed, node, term) and the voters, so that a run can be replayed bit by bit;
 //! - a read context is never used twice ([`ReadContext`] has no constructor that could);
 //! - nothing is proposed on a follower: the library would forward it silently, we do so ourselves;
-//! - bytes from the network or the disk never reach the library's protobuf parser ([`wire`]).
+//! - bytes from the network or the disk never reach the library's protobuf parser ([`wire`]), and what no correct peer
+//!   says never reaches the library ([`improper`]).
 //!
 //! Not here: who waits for what (`proposals`, `read_barrier`), applying (`applier`), any IO.
 
 mod answers;
+mod appends;
 mod changes;
 mod elections;
+mod improper;
 mod log_store;
 mod message;
 mod own_removal;
@@ -29,6 +32,7 @@ use self::answers::Acknowledged;
 use self::changes::conf_change;
 pub(crate) use self::elections::Asked;
 use self::elections::Held;
+pub use self::improper::PeerFault;
 pub use self::log_store::Fetch;
 use self::log_store::LogStore;
 pub(crate) use self::message::{describe, is_append, read_round};
@@ -106,6 +110,8 @@ impl ReadContexts {
 }
 
 impl ReadContext {
+    const BYTES: usize = 24;
+
     fn to_bytes(self) -> Vec<u8> {
         [self.node.0, self.boot, self.counter].iter().flat_map(|part| part.to_le_bytes()).collect()
     }
@@ -165,25 +171,6 @@ pub struct SnapshotWanted {
     pub message: Bytes,
 }
 
-/// Why a message from a peer was not taken. The link is closed; the peer may connect again.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum PeerFault {
-    /// It does not decode.
-    #[error("malformed message: {0}")]
-    Malformed(#[from] tidelock_model::DecodeError),
-    /// It decodes but a correct peer would not send it.
-    #[error("{0}")]
-    Improper(&'static str),
-    /// It shows that this node lost what it had acknowledged; going on would break the cluster's word.
-    #[error("a peer knows entries up to {known} to be stored here, but the log ends at {last}: this node lost data")]
-    LostLog {
-        /// What the peer knows.
-        known: LogIndex,
-        /// What there is.
-        last: LogIndex,
-    },
-}
-
 /// The agreement engine of one node.
 pub struct Consensus {
     raw: RawNode<LogStore>,
@@ -195,6 +182,8 @@ pub struct Consensus {
     unsynced_promise: Option<u64>,
     /// The last ready that agreed on a change of members, while it is not durable.
     unsynced_membership: Option<u64>,
+    /// The last ready with entries or a snapshot, while it is not durable.
+    unsynced_log: Option<u64>,
     /// Who asked for a pre-vote too early, lately.
     held: Option<Held>,
     /// Ticks for which this node does not agree to whoever comes after it.
@@ -214,6 +203,11 @@ pub struct Consensus {
 impl Consensus {
     /// Starts the engine. Fails only on a configuration no cluster can have.
     pub fn new(start: Start) -> Result<Consensus, String> {
+        Consensus::with_uncommitted_max(start, UNCOMMITTED_BYTES_MAX)
+    }
+
+    /// As [`Consensus::new`], for tests that do not want to fill so much memory.
+    pub(crate) fn with_uncommitted_max(start: Start, uncommitted_bytes_max: u64) -> Result<Consensus, String> {
         let config = Config {
             id: start.node.0,
             election_tick: start.election_ticks,
@@ -225,7 +219,7 @@ impl Consensus {
             pre_vote: true,
             batch_append: true,
             max_committed_size_per_ready: COMMITTED_BYTES_MAX,
-            max_uncommitted_size: UNCOMMITTED_BYTES_MAX,
+            max_uncommitted_size: uncommitted_bytes_max,
             read_only_option: match tidelock_model::planted!(LeaseBasedReads) {
                 true => raft::ReadOnlyOption::LeaseBased,
                 false => raft::ReadOnlyOption::Safe,
@@ -245,6 +239,7 @@ impl Consensus {
             introduced,
             unsynced_promise: None,
             unsynced_membership: None,
+            unsynced_log: None,
             held: None,
             insists: 0,
             asked: None,
@@ -282,7 +277,12 @@ impl Consensus {
         if !self.introduced {
             return;
         }
-        self.raw.tick();
+        if self.is_leader() || !self.must_wait_for_disk() {
+            self.raw.tick();
+        } else {
+            // It hears no leader all the same, and votes for who asks.
+            self.raw.raft.election_elapsed += 1;
+        }
         self.fix_election_timeout();
         self.tick_held();
     }
@@ -310,11 +310,8 @@ impl Consensus {
         if message.from != from.0 {
             return Err(PeerFault::Improper("a message in another node's name"));
         }
-        if message.to != self.raw.raft.id {
-            return Err(PeerFault::Improper("a message for another node"));
-        }
         self.check(&message)?;
-        if !self.introduced {
+        if !self.introduced || self.is_ignored(&message) {
             return Ok(());
         }
         self.own_removal.note(&message);
@@ -322,28 +319,22 @@ impl Consensus {
         Ok(())
     }
 
-    /// The library panics on messages no correct peer sends; they are turned away before it sees them.
-    fn check(&self, message: &Message) -> Result<(), PeerFault> {
-        let last = self.raw.raft.raft_log.last_index();
+    /// What a correct peer may say, and the library must not hear.
+    fn is_ignored(&self, message: &Message) -> bool {
         match message.get_msg_type() {
-            MessageType::MsgReadIndex | MessageType::MsgReadIndexResp if message.entries.len() != 1 => {
-                Err(PeerFault::Improper("a read request without its context"))
-            }
-            MessageType::MsgHeartbeat if message.term >= self.raw.raft.term && message.commit > last => {
-                Err(PeerFault::LostLog { known: LogIndex(message.commit), last: LogIndex(last) })
-            }
-            MessageType::MsgAppend => {
-                let follows = |(offset, index): (u64, u64)| message.index.checked_add(1 + offset) == Some(index);
-                match (0..).zip(message.entries.iter().map(|entry| entry.index)).all(follows) {
-                    true => Ok(()),
-                    false => Err(PeerFault::Improper("entries out of order")),
-                }
-            }
-            _ => Ok(()),
+            // A follower would pass it on in the asker's name, and nobody takes it from there. Who asks, asks again.
+            MessageType::MsgReadIndex => !self.is_leader(),
+            // It may make a voter that is alone the leader on the spot.
+            MessageType::MsgTimeoutNow
+            | MessageType::MsgRequestPreVoteResponse
+            | MessageType::MsgRequestVoteResponse => self.must_wait_for_disk(),
+            _ => false,
         }
     }
 
-    /// Appends an entry to the log. `false`: this node does not lead, or is handing leadership over.
+    /// Appends an entry to the log. `false`: nothing was appended. This node does not lead, is handing leadership over
+    /// (a matter of moments), or holds as much as it may of what is not agreed on (which lasts while disks or followers
+    /// stand still).
     #[must_use]
     pub fn propose(&mut self, payload: Vec<u8>) -> bool {
         self.is_leader() && self.raw.propose(Vec::new(), payload).is_ok()
@@ -372,6 +363,9 @@ impl Consensus {
         }
         if self.unsynced_membership.is_some_and(|unsynced| unsynced <= number) {
             self.unsynced_membership = None;
+        }
+        if self.unsynced_log.is_some_and(|unsynced| unsynced <= number) {
+            self.unsynced_log = None;
         }
         self.tell_applied();
         self.fix_election_timeout();
@@ -441,6 +435,9 @@ impl Consensus {
 
     /// Seeks election at once.
     pub fn campaign(&mut self) {
+        if self.must_wait_for_disk() {
+            return;
+        }
         let _ = self.raw.campaign();
         self.fix_election_timeout();
     }
@@ -460,6 +457,9 @@ impl Consensus {
         }
         if self.promises(&given) {
             self.unsynced_promise = Some(given.number());
+        }
+        if !given.entries().is_empty() || !given.snapshot().is_empty() {
+            self.unsynced_log = Some(given.number());
         }
         if !given.snapshot().is_empty() {
             let metadata = given.snapshot().get_metadata();
@@ -510,8 +510,11 @@ impl Consensus {
 
     /// Sorts messages into those that may leave now, those that must wait for the disk, and snapshots.
     fn route(&self, messages: Vec<Message>, wait: bool, ready: &mut Ready) {
-        for message in messages {
+        for mut message in messages {
             let to = NodeId(message.to);
+            if !self.mend(&mut message) {
+                continue;
+            }
             // These say nothing about entries, so a slow disk must not hold them back: a follower
             // whose disk is busy is alive. They do speak in the name of a term, which must be durable.
             let quick = matches!(message.get_msg_type(), MessageType::MsgHeartbeatResponse | MessageType::MsgReadIndex)

@@ -65,17 +65,10 @@ impl Proposals {
         numbers.into_iter().filter_map(bytes).collect()
     }
 
+    /// It went to a leader, or into this node's own log if that leads.
     pub(crate) fn sent(&mut self, number: u64, to: NodeId, term: Term, tick: u64) {
         if let Some(pending) = self.by_number.get_mut(&number) {
             pending.sent = Some(Sent { to, term, at: tick });
-            pending.may_be_done = true;
-        }
-    }
-
-    /// It was to go into this node's own log, and only some of its batch did: it is sent again, but it
-    /// may be in there.
-    pub(crate) fn half_sent(&mut self, number: u64) {
-        if let Some(pending) = self.by_number.get_mut(&number) {
             pending.may_be_done = true;
         }
     }
@@ -120,7 +113,15 @@ impl Proposals {
 
 #[cfg(test)]
 mod tests {
+    use tidelock_model::{
+        Batch, Caller, Command, HardState, Key, LogTime, MemberRole, Members, Op, Origin, Proposal, PutLease, PutOp,
+        PutValue, Space, Wire,
+    };
+
     use super::*;
+    use crate::consensus::{self, Consensus, Start};
+    use crate::effects::{Call, Effects, Input, Reply};
+    use crate::replica::{Replica, Settings};
 
     const ME: NodeId = NodeId(1);
 
@@ -162,9 +163,78 @@ mod tests {
         proposals.add(1, Bytes::new(), 0);
         proposals.add(2, Bytes::new(), 0);
         proposals.sent(1, NodeId(2), Term(1), 0);
+        proposals.sent(2, NodeId(3), Term(1), 0);
         proposals.link_down(NodeId(2));
-        proposals.half_sent(2);
         assert_eq!(proposals.tick(6, ME), [(1, CallFailure::TimedOut), (2, CallFailure::TimedOut)]);
+    }
+
+    /// A node that leads alone, and takes on no more than a megabyte of what is not agreed on.
+    fn leader() -> Replica {
+        let start = || {
+            let (snapshot, founders) = (consensus::FOUNDING, [(ME, MemberRole::Voter)]);
+            let hard_state = HardState { term: snapshot.1, vote: NodeId(0), commit: snapshot.0 };
+            let voters = Consensus::voters_of(&founders);
+            Start { node: ME, seed: 7, election_ticks: 10, hard_state, voters, snapshot, entries: vec![] }
+        };
+        let settings = Settings { node: ME, boot: 7, timeout_ticks: 20 };
+        let mut replica = Replica::new(settings, start(), Members::default()).unwrap();
+        replica.consensus = Consensus::with_uncommitted_max(start(), 1 << 20).unwrap();
+        replica.consensus.introduce();
+        replica.consensus.campaign();
+        replica
+    }
+
+    /// The numbers of the proposals that are appended now, and the ready that is durable when they are.
+    fn appended(effects: &Effects) -> (Vec<u64>, Option<u64>) {
+        let entries = effects.persist.iter().flat_map(|ready| &ready.entries).filter(|entry| !entry.payload.is_empty());
+        let batches = entries.map(|entry| Batch::from_bytes(entry.payload.clone()).unwrap());
+        let numbers = batches.flat_map(|batch| batch.proposals).map(|proposal| proposal.origin.number).collect();
+        (numbers, effects.persist.last().map(|ready| ready.number))
+    }
+
+    fn propose(replica: &mut Replica, number: u64) {
+        let origin = Origin { node: ME, boot: 7, number };
+        let value = PutValue::Set(vec![7; 200 << 10].into());
+        let put = PutOp { key: Key::new(Space::User, b"k"), value, lease: PutLease::Keep, want_previous: false };
+        let command = Command::Write(Op::Put(put));
+        let bytes = Proposal { origin, request: None, caller: Caller::Internal, command }.to_bytes().into();
+        replica.step(Input::Call(Call::Propose { number, bytes }));
+    }
+
+    /// A disk stands still until the log is full of what is not agreed on, and recovers. If what got in were put there
+    /// again with each tick, there would never be room for the rest, and the disk would write copies.
+    #[test]
+    fn what_got_into_a_log_that_is_full_is_not_put_there_again() {
+        let mut replica = leader();
+        (1..=8).for_each(|number| propose(&mut replica, number));
+        let (first, durable) = appended(&replica.effects());
+        assert_eq!(first, [1, 2, 3, 4, 5], "there is room for no more");
+        for now in 1..10 {
+            replica.step(Input::Tick { now: LogTime(now) });
+            assert_eq!(appended(&replica.effects()), (vec![], None));
+        }
+        // The disk moves again. What it wrote is agreed on, but not carried out yet.
+        replica.step(Input::Persisted { number: durable.unwrap() });
+        assert_eq!(appended(&replica.effects()).0, []);
+        replica.step(Input::Tick { now: LogTime(10) });
+        assert_eq!(appended(&replica.effects()).0, [6, 7, 8]);
+    }
+
+    /// What did not get in did not happen, and the client may do it again; of what did get in nobody can say so.
+    #[test]
+    fn of_a_log_that_stays_full_it_is_known_what_is_in_there() {
+        let mut replica = leader();
+        (1..=8).for_each(|number| propose(&mut replica, number));
+        let mut told = Vec::new();
+        for now in 0..=21 {
+            replica.step(Input::Tick { now: LogTime(now) });
+            told.extend(replica.effects().replies.into_iter().map(|reply| match reply {
+                Reply::ProposalFailed { number, why } => (number, why),
+                _ => panic!("nobody asked for anything else"),
+            }));
+        }
+        let failed = |number| (number, if number <= 5 { CallFailure::TimedOut } else { CallFailure::NoLeader });
+        assert_eq!(told, (1..=8).map(failed).collect::<Vec<_>>());
     }
 
     #[test]

@@ -337,17 +337,12 @@ impl Replica {
         let (me, term) = (self.settings.node, self.consensus.term());
         let own = self.proposals.take_unsent();
         if leader == me {
-            let mut numbers = Vec::with_capacity(own.len());
+            // What others sent goes first; what of it is not taken is dropped, and comes again from them.
             let mut all = std::mem::take(&mut self.inbox);
-            for (number, bytes) in own {
-                numbers.push(number);
-                all.push(bytes);
-            }
-            if self.append(&all) {
-                numbers.iter().for_each(|number| self.proposals.sent(*number, me, term, self.tick));
-            } else {
-                numbers.iter().for_each(|number| self.proposals.half_sent(*number));
-            }
+            let others = all.len();
+            all.extend(own.iter().map(|(_, bytes)| bytes.clone()));
+            let taken = self.append(&all).saturating_sub(others);
+            own[..taken].iter().for_each(|(number, _)| self.proposals.sent(*number, me, term, self.tick));
             return;
         }
         self.inbox.clear();
@@ -362,18 +357,21 @@ impl Replica {
         }
     }
 
-    /// Packs proposals into as few entries as fit. `false`: leadership is being handed over; none of
-    /// this node's own count as sent, so those that did get in are sent again and recognised (H25).
-    fn append(&mut self, proposals: &[Bytes]) -> bool {
-        let mut rest = proposals;
-        while !rest.is_empty() {
-            let (packed, after) = rest.split_at(fitting(rest.iter().take(BATCH_COMMANDS_MAX), ENTRY_BYTES_MAX));
-            if !self.consensus.propose(Batch::pack(self.now, packed)) {
-                return false;
+    /// Packs proposals into as few entries as fit. How many of the first are in the log now; the rest certainly is not:
+    /// leadership is being handed over, or the log holds as much as it may of what is not agreed on. That can last, and
+    /// end little by little: what got in must not be put there again each time that there is some room (H25 would hold,
+    /// but nothing else get in).
+    fn append(&mut self, proposals: &[Bytes]) -> usize {
+        let mut taken = 0;
+        while taken < proposals.len() {
+            let rest = &proposals[taken..];
+            let count = fitting(rest.iter().take(BATCH_COMMANDS_MAX), ENTRY_BYTES_MAX);
+            if !self.consensus.propose(Batch::pack(self.now, &rest[..count])) {
+                break;
             }
-            rest = after;
+            taken += count;
         }
-        true
+        taken
     }
 
     fn send_lease_calls(&mut self) {

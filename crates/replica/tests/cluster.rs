@@ -174,6 +174,7 @@ impl Cluster {
 }
 
 fn perform(id: NodeId, node: &mut Node, effects: Effects, wire: &mut VecDeque<(NodeId, NodeId, Bytes)>) {
+    assert_eq!(effects.faults, [], "H26: nothing that a correct peer says is refused");
     wire.extend(effects.frames.into_iter().map(|(to, frame)| (id, to, frame)));
     for ready in effects.persist {
         if let Some(stored) = ready.hard_state.filter(|_| ready.must_sync) {

@@ -32,7 +32,7 @@ impl Consensus {
         let has_no_entries = message.get_msg_type() == MessageType::MsgAppend && message.entries.is_empty();
         let known = self.raw.raft.raft_log.committed;
         let sent = self.raw.raft.msgs.len();
-        // What the library refuses here (an unknown sender of a response, a stale transfer) is weather.
+        // What the library refuses here (a response of who is not a member any more) is weather.
         let _ = self.raw.step(message);
         let raft = &mut self.raw.raft;
         let Some(answer) = raft.msgs.get(sent).and_then(Acknowledged::by) else { return };

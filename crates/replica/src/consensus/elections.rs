@@ -57,6 +57,26 @@ impl Consensus {
         }
     }
 
+    /// Whether this node must not seek election before its disk is done with what it has. The library panics if it does
+    /// behind a snapshot that is not in place yet, and if it elects itself on the spot while its log is on its way to the
+    /// disk. Where others vote, the requests for their votes wait behind the log.
+    pub(super) fn must_wait_for_disk(&self) -> bool {
+        let raft = &self.raw.raft;
+        let log = &raft.raft_log;
+        let installs = log.unstable_snapshot().is_none() && log.applied() + 1 < log.first_index();
+        let is_alone = raft.promotable() && raft.prs().conf().voters().ids().iter().all(|id| id == raft.id);
+        installs || is_alone && !self.log_is_durable()
+    }
+
+    /// Whether nothing of the log is on its way to the disk.
+    pub(super) fn log_is_durable(&self) -> bool {
+        let log = &self.raw.raft.raft_log;
+        self.unsynced_log.is_none()
+            && log.unstable_snapshot().is_none()
+            && log.unstable_entries().is_empty()
+            && log.persisted == log.last_index()
+    }
+
     /// What became of the last request for a pre-vote since this was last asked.
     pub(crate) fn take_asked(&mut self) -> Option<Asked> {
         self.asked.take()

@@ -9,6 +9,9 @@ use tidelock_model::{HardState, LogIndex, MemberRole, NodeId, Term};
 use super::{Consensus, FOUNDING, PeerFault, Ready, Start, wire};
 use crate::peer_message::PeerMessage;
 
+mod correct_peers;
+mod faulty_peers;
+
 const IDS: [NodeId; 3] = [NodeId(1), NodeId(2), NodeId(3)];
 
 fn engine(node: NodeId) -> Consensus {
@@ -138,23 +141,4 @@ fn h8_a_slow_disk_holds_back_no_answer_to_a_heartbeat() {
     taken(&mut follower, &message(MessageType::MsgHeartbeat, leader, IDS[1], 3)).unwrap();
     let answer = follower.ready().expect("a new term, and an answer");
     assert_eq!((answer.send_now.len(), answer.send_after.len()), (0, 1));
-}
-
-/// H26: what the library takes for granted of a peer, a peer may break.
-#[test]
-fn h26_no_message_of_a_peer_stops_a_node() {
-    let (mut follower, leader) = (engine(IDS[1]), IDS[0]);
-    let mut append = message(MessageType::MsgAppend, leader, IDS[1], 2);
-    append.index = u64::MAX;
-    append.mut_entries().push(Entry::default());
-    assert!(matches!(taken(&mut follower, &append), Err(PeerFault::Improper(_))));
-    let mut snapshot = message(MessageType::MsgSnapshot, leader, IDS[1], 2);
-    let metadata = snapshot.mut_snapshot().mut_metadata();
-    (metadata.index, metadata.term) = (100, 2);
-    metadata.mut_conf_state().voters = IDS.map(|id| id.0).to_vec();
-    // Nobody received its content: there would be nothing to install.
-    assert!(matches!(taken(&mut follower, &snapshot), Err(PeerFault::Improper(_))));
-    let content: Bytes = wire::encode_message(&[], &snapshot).into();
-    follower.step_snapshot(leader, content).unwrap();
-    assert!(follower.ready().is_some_and(|ready| ready.install == Some((LogIndex(100), Term(2)))));
 }

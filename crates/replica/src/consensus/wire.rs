@@ -83,13 +83,13 @@ pub(super) fn decode_message(bytes: Bytes) -> Result<Message, DecodeError> {
     Ok(message)
 }
 
-/// The types a peer may send. Local ones, and proposals (which the library would take as its own),
-/// are refused here.
-fn message_type(tag: u8) -> Result<MessageType, DecodeError> {
+/// The types a peer may send. Local ones, proposals (which the library would take as its own) and wishes for a transfer
+/// (which a follower would pass on and panic; only leaders are told here, by themselves) are refused here.
+pub(super) fn message_type(tag: u8) -> Result<MessageType, DecodeError> {
     use MessageType::{
         MsgAppend, MsgAppendResponse, MsgHeartbeat, MsgHeartbeatResponse, MsgReadIndex, MsgReadIndexResp,
         MsgRequestPreVote, MsgRequestPreVoteResponse, MsgRequestVote, MsgRequestVoteResponse, MsgSnapshot,
-        MsgTimeoutNow, MsgTransferLeader,
+        MsgTimeoutNow,
     };
     let allowed = [
         MsgAppend,
@@ -99,7 +99,6 @@ fn message_type(tag: u8) -> Result<MessageType, DecodeError> {
         MsgSnapshot,
         MsgHeartbeat,
         MsgHeartbeatResponse,
-        MsgTransferLeader,
         MsgTimeoutNow,
         MsgReadIndex,
         MsgReadIndexResp,
@@ -212,7 +211,7 @@ mod tests {
                 entry.data = d.into();
                 entry
             });
-        let kinds = [3u8, 4, 5, 6, 7, 8, 9, 13, 14, 15, 16, 17, 18];
+        let kinds = [3u8, 4, 5, 6, 7, 8, 9, 14, 15, 16, 17, 18];
         (
             proptest::sample::select(kinds.to_vec()),
             any::<[u64; 6]>(),
@@ -251,10 +250,11 @@ mod tests {
         }
     }
 
-    /// A proposal or a local signal from the network would be taken as this node's own.
+    /// A proposal or a local signal from the network would be taken as this node's own, and a wish for a transfer stop a
+    /// follower.
     #[test]
     fn local_messages_and_proposals_are_refused_from_the_network() {
-        for kind in [0u8, 1, 2, 10, 11, 12, 19] {
+        for kind in [0u8, 1, 2, 10, 11, 12, 13, 19] {
             assert!(message_type(kind).is_err(), "type {kind}");
         }
     }
