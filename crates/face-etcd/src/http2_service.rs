@@ -23,8 +23,10 @@ use crate::services::Services;
 use crate::unary::{CallHead, Methods};
 use crate::watch;
 
-/// Long ranges of one connection that are read at a time: their answers are held whole.
-const LONG_RANGES_MAX: usize = 8;
+/// Answers of one connection at a time that may be long: they are held whole, from when they are looked for until their
+/// client has taken them. Half of what the connection keeps for a client that takes nothing, so that there is always room
+/// for short ones.
+pub(crate) const LONG_ANSWERS_MAX: usize = 8;
 
 /// One client's connection.
 pub(crate) struct ClientConnection {
@@ -32,8 +34,8 @@ pub(crate) struct ClientConnection {
     pub(crate) methods: Arc<Methods>,
     /// Who it is, by its certificate.
     pub(crate) name: Option<ClientName>,
-    /// For long ranges to take turns.
-    pub(crate) long_ranges: Semaphore,
+    /// For long answers to take turns.
+    pub(crate) long_answers: Arc<Semaphore>,
 }
 
 impl ClientConnection {
@@ -90,8 +92,8 @@ impl Face for AtPort {
     type Connection = ClientConnection;
 
     fn connection(&self, name: Option<ClientName>) -> ClientConnection {
-        let long_ranges = Semaphore::new(LONG_RANGES_MAX);
-        ClientConnection { door: self.door.clone(), methods: Arc::clone(&self.methods), name, long_ranges }
+        let long_answers = Arc::new(Semaphore::new(LONG_ANSWERS_MAX));
+        ClientConnection { door: self.door.clone(), methods: Arc::clone(&self.methods), name, long_answers }
     }
 
     fn answer(self, request: http::Request<Body>) -> impl Future<Output = http::Response<Body>> + Send {
@@ -118,6 +120,10 @@ impl Service for ClientConnection {
 
     fn collects(&self, head: &RequestHead) -> Option<usize> {
         self.call_head(head).map(|_| PREFIX_BYTES + self.message_bytes())
+    }
+
+    fn may_wait(&self, head: &RequestHead) -> bool {
+        self.call_head(head).is_none_or(|call| call.may_wait)
     }
 
     fn call(self: &Arc<ClientConnection>, head: &RequestHead, body: Bytes) -> Answering<Reply<ClientBody>> {

@@ -21,9 +21,7 @@ use serde_json::json;
 use tidelock_coordinator::{Coordinator, CopyError, CopyHead, StateCopy};
 use tidelock_etcd_api::etcdserverpb::SnapshotResponse;
 use tidelock_etcd_backup as backup;
-use tidelock_model::{
-    AlarmKind, Auth, Caller, KeyRange, KeyValue, Member, MemberRole, Permission, Role, Space, User,
-};
+use tidelock_model::{AlarmKind, Auth, Caller, KeyRange, KeyValue, Member, MemberRole, Permission, Role, Space, User};
 use tokio::sync::{OwnedSemaphorePermit, mpsc};
 use tonic::{Response, Status};
 

@@ -1,9 +1,11 @@
-//! One connection: bytes in, events and bytes out. Heads are in `heads`, what is sent in `sending`.
+//! One connection: bytes in, events and bytes out. Heads are in `heads`, what is sent in `sending`, and how much of it
+//! may wait in `waiting`.
 
 mod heads;
 mod sending;
 #[cfg(test)]
 mod tests;
+mod waiting;
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -17,6 +19,8 @@ use crate::out::Out;
 use crate::request_head::RequestHead;
 use crate::streams::{Stream, Streams};
 use heads::{Known, Unfinished};
+pub(crate) use waiting::Room;
+use waiting::Waits;
 
 /// Bytes that wait to be written, from which on nothing more is read from the client.
 const OUT_BYTES_HIGH: usize = 256 * 1024;
@@ -32,9 +36,6 @@ const RESETS_KEPT: usize = 128;
 /// Settings that are taken in between two answers. Clients send them once, and a few more when they learn how fast a
 /// line is; each of them moves the windows of all streams.
 const SETTINGS_BETWEEN_ANSWERS_MAX: u32 = 100;
-/// Bytes of all answers that may wait for their client's windows before no more are made. A client may shut the window of
-/// every stream and ask on.
-const WAITING_BYTES_MAX: usize = 32 << 20;
 /// What the ping says that asks whether everything before it was seen.
 const LAST_CALL: [u8; 8] = *b"lastcall";
 
@@ -126,8 +127,7 @@ pub struct Connection {
     settings_in: u32,
     /// Bytes of requests that nobody has read yet.
     unread: i64,
-    /// Bytes of all answers that wait.
-    waiting_bytes: usize,
+    waits: Waits,
     /// The streams that we ended last.
     resets: VecDeque<u32>,
 }
@@ -167,7 +167,7 @@ impl Connection {
             leaving: false,
             settings_in: 0,
             unread: 0,
-            waiting_bytes: 0,
+            waits: Waits::default(),
             resets: VecDeque::new(),
             limits,
         }
@@ -189,13 +189,6 @@ impl Connection {
     #[must_use]
     pub fn is_congested(&self) -> bool {
         self.out.len() >= OUT_BYTES_HIGH
-    }
-
-    /// Whether answers should be made now: not while many wait that the client could have, if it took anything at all,
-    /// nor while very much waits for windows of its own.
-    #[must_use]
-    pub fn takes_answers(&self) -> bool {
-        !self.is_congested() && self.streams.line.len() < LINE_MAX && self.waiting_bytes < WAITING_BYTES_MAX
     }
 
     /// Takes in what came. Whole frames are taken off `input`; the rest stays until there is more. Stops early when
@@ -472,9 +465,9 @@ impl Connection {
 
     /// A stream is over; what was not read of it never will be.
     fn forget(&mut self, stream: u32) -> Option<Stream> {
-        let forgotten = self.streams.remove(stream)?;
+        let mut forgotten = self.streams.remove(stream)?;
         self.unread -= forgotten.unread;
-        self.waiting_bytes -= forgotten.waiting_bytes;
+        self.waits.forget(&mut forgotten);
         self.release_connection(0);
         Some(forgotten)
     }

@@ -23,6 +23,7 @@ pub struct RequestHead {
     pub content_length: Option<u64>,
     /// Everything else.
     pub fields: Vec<Field>,
+    size: usize,
     digest: Digest,
 }
 
@@ -67,6 +68,11 @@ impl RequestHead {
         self.digest.0.get_or_init(|| Box::new(make(self))).downcast_ref()
     }
 
+    /// About how much memory it takes. A byte on the wire can name a field that is far larger.
+    pub(crate) fn size(&self) -> usize {
+        self.size
+    }
+
     /// The request in the terms of the `http` crate; nothing if it has no place in them.
     #[must_use]
     pub fn to_http<B>(&self, body: B) -> Option<http::Request<B>> {
@@ -88,6 +94,7 @@ impl RequestHead {
 
     pub(crate) fn of(fields: Vec<Field>) -> Result<RequestHead, Malformed> {
         let (mut method, mut path, mut scheme, mut authority) = (None, None, None, None);
+        let size = fields.iter().map(|field| size_of::<Field>() + field.name.len() + field.value.len()).sum();
         let own = fields.iter().take_while(|field| field.name.first() == Some(&b':')).count();
         for Field { name, value } in &fields[..own] {
             let place = match &name[..] {
@@ -107,7 +114,7 @@ impl RequestHead {
         let path = path.filter(|path| !path.is_empty()).ok_or(Malformed)?;
         let content_length = content_length(&fields)?;
         let (method, scheme) = (method.ok_or(Malformed)?, scheme.ok_or(Malformed)?);
-        Ok(RequestHead { method, path, scheme, authority, content_length, fields, digest: Digest::default() })
+        Ok(RequestHead { method, path, scheme, authority, content_length, fields, size, digest: Digest::default() })
     }
 }
 

@@ -6,13 +6,18 @@
 //! spawned, and one that its client gives up on is dropped at once. So none of them may compute for long between two
 //! awaits; what does belongs into a task of its own.
 //!
-//! What holds: a turn of the task is short ([`READS_AT_ONCE`], [`LOOKS_AT_ONCE`], [`WRITES_AT_ONCE`]), whatever the client
-//! sends; while a client does not take what there is for it, nothing more is read or made for it.
+//! What holds: a turn of the task is short ([`READS_AT_ONCE`], `LOOKS_AT_ONCE`, [`WRITES_AT_ONCE`]), whatever the client
+//! sends; while a client does not take what there is for it, nothing more is read or made for it. What it leaves lying in
+//! one place does not keep from it what it asks for in another.
+//!
+//! What comes in is in `requests`, what goes out in `answers`; here is what drives both.
 
+mod answers;
 mod body;
 mod calls;
 mod piece;
 mod ready;
+mod requests;
 #[cfg(test)]
 mod tests;
 
@@ -28,10 +33,11 @@ use bytes::{Bytes, BytesMut};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite};
 use tokio::time::{Instant, Sleep};
 
-use crate::{Connection, ErrorCode, Event, Limits, RequestHead};
+use crate::{Connection, Event, Limits, RequestHead};
+use answers::STALL_PERIOD;
 use body::Feed;
 pub use body::{Cut, Incoming};
-use calls::{Calls, Done, Work};
+use calls::Calls;
 pub use piece::Piece;
 use ready::Ready;
 
@@ -41,16 +47,8 @@ const READ_BYTES_MIN: usize = 4 * 1024;
 const READ_BYTES_MAX: usize = 32 * 1024;
 /// How often is read in a row before others get their turn.
 const READS_AT_ONCE: usize = 4;
-/// How often is looked at calls in a row.
-const LOOKS_AT_ONCE: usize = 512;
 /// How often is written in a row.
 const WRITES_AT_ONCE: usize = 16;
-/// How many parts of one answer are taken in a row.
-const PARTS_AT_ONCE: usize = 64;
-/// How much of an answer may wait for its client before more of it is made.
-const BODY_BYTES_AHEAD: usize = 128 * 1024;
-/// Bytes of all requests that are being collected, or were and are not answered yet. One that would be more is refused.
-const COLLECTED_BYTES_MAX: usize = 64 << 20;
 /// What is kept of the memory for what is written, when all of it was.
 const OUT_BYTES_KEPT: usize = 16 * 1024;
 
@@ -62,6 +60,12 @@ pub trait Service: Send + Sync + 'static {
     /// How many bytes the body of this request may have to be collected and answered whole; nothing if it is to be
     /// served as a stream.
     fn collects(&self, head: &RequestHead) -> Option<usize>;
+
+    /// Whether the answer to a request that is collected may wait for others to do something, such as for a lock. What came
+    /// of it is copied then: otherwise it holds on to everything that was read with it.
+    fn may_wait(&self, _head: &RequestHead) -> bool {
+        true
+    }
 
     /// Answers a request that was collected.
     fn call(self: &Arc<Self>, head: &RequestHead, body: Bytes) -> Answering<Reply<Self::Body>>;
@@ -107,16 +111,17 @@ pub struct Keeping {
 enum Open {
     /// It is collected.
     Collecting { head: Arc<RequestHead>, body: BytesMut, bytes_max: usize },
-    /// It is being answered, at this place; what is still to come of it goes into the feed. So many bytes of it were
-    /// collected.
-    Answering { place: usize, feed: Option<Feed>, collected: usize },
+    /// It is being answered, at this place; what is still to come of it goes into the feed. So many bytes of it are
+    /// kept.
+    Answering { place: usize, feed: Option<Feed>, kept: usize },
 }
 
 impl Open {
-    fn collected(&self) -> usize {
+    /// How many bytes of it are kept, in its head and its body.
+    fn kept(&self) -> usize {
         match self {
-            Open::Collecting { body, .. } => body.len(),
-            Open::Answering { collected, .. } => *collected,
+            Open::Collecting { head, body, .. } => head.size() + body.len(),
+            Open::Answering { kept, .. } => *kept,
         }
     }
 }
@@ -133,8 +138,8 @@ pub struct Serving<IO, S: Service> {
     read_bytes: usize,
     events: Vec<Event>,
     open: HashMap<u32, Open, foldhash::fast::RandomState>,
-    /// Bytes that were collected of those that are open.
-    collected: usize,
+    /// Bytes that are kept of those that are open.
+    kept: usize,
     ready: Arc<Ready>,
     reads: Vec<(u32, usize)>,
     calls: Calls<S::Body>,
@@ -146,6 +151,11 @@ pub struct Serving<IO, S: Service> {
     /// When the alarm goes off, and the task that it wakes then.
     alarm_at: Instant,
     alarmed: Option<Waker>,
+    /// When to look for answers of which nothing is taken, while there may be some.
+    stalls_at: Option<Instant>,
+    stall_period: Duration,
+    /// When it was looked for them the last time, others waited to begin.
+    heads_waited: bool,
     /// Something was written that may still be with the layer that encrypts it.
     unflushed: bool,
     closing: bool,
@@ -168,7 +178,7 @@ where
             read_bytes: READ_BYTES_MIN,
             events: Vec::new(),
             open: HashMap::default(),
-            collected: 0,
+            kept: 0,
             calls: Calls::new(Arc::clone(&ready)),
             ready,
             reads: Vec::new(),
@@ -177,6 +187,9 @@ where
             alarm: Box::pin(tokio::time::sleep_until(now + keeping.ping_after)),
             alarm_at: now + keeping.ping_after,
             alarmed: None,
+            stalls_at: None,
+            stall_period: STALL_PERIOD,
+            heads_waited: false,
             keeping,
             unflushed: false,
             closing: false,
@@ -230,188 +243,6 @@ where
         self.closing |= received.is_err();
     }
 
-    fn begin(&mut self, stream: u32, head: Arc<RequestHead>, end: bool) {
-        match self.service.collects(&head) {
-            Some(_) if end => self.call(stream, &head, Bytes::new()),
-            Some(bytes_max) => {
-                self.open.insert(stream, Open::Collecting { head, body: BytesMut::new(), bytes_max });
-            }
-            None => {
-                let (feed, body) = body::channel(stream, &self.ready, end);
-                self.serve(stream, &head, body, (!end).then_some(feed));
-            }
-        }
-    }
-
-    fn go_on(&mut self, stream: u32, data: Bytes, end: bool) {
-        let bytes = data.len();
-        match self.open.get_mut(&stream) {
-            Some(Open::Answering { feed, .. }) => match feed {
-                Some(to) => {
-                    to.push(data, end);
-                    if end {
-                        *feed = None;
-                    }
-                }
-                None => self.connection.release(stream, bytes),
-            },
-            Some(Open::Collecting { body, bytes_max, .. }) => {
-                if body.len() + bytes > *bytes_max {
-                    self.overflow(stream, data, end);
-                    return;
-                }
-                if self.collected + bytes > COLLECTED_BYTES_MAX {
-                    // Clients take this for an exhausted resource.
-                    self.close(stream);
-                    self.connection.reset(stream, ErrorCode::EnhanceYourCalm);
-                    return;
-                }
-                // Nearly always all of it comes at once.
-                let whole = if end && body.is_empty() {
-                    data
-                } else {
-                    body.extend_from_slice(&data);
-                    self.collected += bytes;
-                    if !end {
-                        self.connection.release(stream, bytes);
-                        return;
-                    }
-                    self.collected -= body.len();
-                    std::mem::take(body).freeze()
-                };
-                self.connection.release(stream, bytes);
-                if let Some(Open::Collecting { head, .. }) = self.open.remove(&stream) {
-                    self.call(stream, &head, whole);
-                }
-            }
-            // Answered already.
-            None => self.connection.release(stream, bytes),
-        }
-    }
-
-    /// Larger than what is collected: served as a stream, beginning with what is here.
-    fn overflow(&mut self, stream: u32, data: Bytes, end: bool) {
-        let Some(Open::Collecting { head, body, .. }) = self.close(stream) else { return };
-        let (feed, incoming) = body::channel(stream, &self.ready, false);
-        feed.push_released(body.freeze());
-        feed.push(data, end);
-        self.serve(stream, &head, incoming, (!end).then_some(feed));
-    }
-
-    fn serve(&mut self, stream: u32, head: &RequestHead, body: Incoming, feed: Option<Feed>) {
-        let Some(request) = head.to_http(body) else {
-            self.connection.reset(stream, ErrorCode::Protocol);
-            return;
-        };
-        let place = self.calls.add(stream, Work::Head(self.service.serve(request)));
-        self.open.insert(stream, Open::Answering { place, feed, collected: 0 });
-    }
-
-    fn call(&mut self, stream: u32, head: &RequestHead, body: Bytes) {
-        let collected = body.len();
-        self.collected += collected;
-        let place = self.calls.add(stream, Work::Call(self.service.call(head, body)));
-        self.open.insert(stream, Open::Answering { place, feed: None, collected });
-    }
-
-    /// A request is over, or is not collected any more.
-    fn close(&mut self, stream: u32) -> Option<Open> {
-        let closed = self.open.remove(&stream)?;
-        self.collected -= closed.collected();
-        Some(closed)
-    }
-
-    /// Nobody waits for it any more: it is dropped.
-    fn give_up(&mut self, stream: u32) {
-        if let Some(Open::Answering { place, .. }) = self.close(stream) {
-            self.calls.drop_at(place);
-            self.held.retain(|(held, _)| *held != stream);
-        }
-    }
-
-    /// Takes what calls have come to, and gives clients room for what was read of their requests.
-    fn poll_calls(&mut self, cx: &mut Context<'_>) {
-        let mut looks = LOOKS_AT_ONCE;
-        self.calls.begin_turn(cx);
-        while let Some((stream, place, done)) = self.calls.poll_next(&mut looks) {
-            match done {
-                Done::Message(message) => {
-                    self.close(stream);
-                    self.connection.send_message(stream, message);
-                }
-                Done::Refused(refusal) => {
-                    self.close(stream);
-                    self.connection.send_refusal(stream, refusal);
-                }
-                Done::Head(response) => self.begin_answer(stream, response),
-                Done::Part(part) => self.go_on_answering(stream, place, part),
-            }
-        }
-        let woken_again = self.ready.end(&mut self.reads);
-        for (stream, bytes) in self.reads.drain(..) {
-            self.connection.release(stream, bytes);
-        }
-        if woken_again || !self.calls.is_turn_over() {
-            cx.waker().wake_by_ref();
-        }
-    }
-
-    fn begin_answer(&mut self, stream: u32, response: http::Response<S::Body>) {
-        let (head, body) = response.into_parts();
-        let fields = head.headers.iter().map(|(name, value)| (name.as_str().as_bytes(), value.as_bytes()));
-        let end = http_body::Body::is_end_stream(&body);
-        self.connection.send_head(stream, head.status.as_u16(), fields, end);
-        if end {
-            self.close(stream);
-        } else if let Some(Open::Answering { place, .. }) = self.open.get_mut(&stream) {
-            let at = self.calls.put(stream, Work::Body(body));
-            *place = at;
-            if let Some(Done::Part(part)) = self.calls.poll_at(at) {
-                self.go_on_answering(stream, at, part);
-            }
-        }
-    }
-
-    /// Takes parts of an answer as long as there are some and the client takes them.
-    fn go_on_answering(&mut self, stream: u32, place: usize, first: calls::Part<S::Body>) {
-        let mut part = first;
-        for taken in 1.. {
-            match part {
-                None => self.connection.send_data(stream, Bytes::new(), true),
-                Some(Err(_)) => self.connection.reset(stream, ErrorCode::Internal),
-                Some(Ok(frame)) => match frame.into_data() {
-                    Ok(data) => {
-                        let Piece { own, shared } = data.into();
-                        if shared.is_empty() {
-                            self.connection.send_data(stream, own, false);
-                        } else {
-                            self.connection.send_shared(stream, own, shared);
-                        }
-                        if self.connection.waiting_bytes(stream) >= BODY_BYTES_AHEAD {
-                            self.held.push((stream, place));
-                            self.calls.hold(place);
-                            return;
-                        }
-                        if taken == PARTS_AT_ONCE {
-                            self.calls.look_at(place);
-                            return;
-                        }
-                        let Some(Done::Part(next)) = self.calls.poll_at(place) else { return };
-                        part = next;
-                        continue;
-                    }
-                    Err(frame) => {
-                        let trailers = frame.into_trailers().unwrap_or_default();
-                        self.connection.send_trailers(stream, calls::fields(&trailers));
-                    }
-                },
-            }
-            self.calls.drop_at(place);
-            self.close(stream);
-            return;
-        }
-    }
-
     /// Writes until the socket takes no more or nothing is left.
     fn poll_write(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         for _ in 0..WRITES_AT_ONCE {
@@ -448,19 +279,7 @@ where
         }
     }
 
-    /// Answers whose client took enough go on being made.
-    fn resume_bodies(&mut self) {
-        let (connection, calls) = (&mut self.connection, &mut self.calls);
-        self.held.retain(|(stream, place)| {
-            let is_held = connection.waiting_bytes(*stream) >= BODY_BYTES_AHEAD;
-            if !is_held {
-                calls.resume(*place);
-            }
-            is_held
-        });
-    }
-
-    /// Asks after silence, and gives up after more of it.
+    /// Does what is due by the clock. Ready when the client has been silent for too long.
     fn poll_alarm(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         let is_set = self.alarmed.as_ref().is_some_and(|task| task.will_wake(cx.waker()));
         if is_set && Instant::now() < self.alarm_at {
@@ -469,22 +288,36 @@ where
         }
         self.alarmed = Some(cx.waker().clone());
         while self.alarm.as_mut().poll(cx).is_ready() {
-            let silent = self.heard.elapsed();
-            let patience = self.keeping.ping_after;
-            if silent < patience {
-                self.alarm_at = self.heard + patience;
-                self.alarm.as_mut().reset(self.alarm_at);
-            } else if self.connection.awaits_pong() && silent >= patience + self.keeping.ping_timeout {
-                return Poll::Ready(());
-            } else {
-                if !self.connection.awaits_pong() {
-                    self.connection.send_ping();
-                }
-                self.alarm_at = self.heard + patience + self.keeping.ping_timeout;
-                self.alarm.as_mut().reset(self.alarm_at);
+            if self.stalls_at.is_some_and(|at| at <= Instant::now()) {
+                self.end_stalled();
             }
+            let Some(next) = self.ask_after_silence() else { return Poll::Ready(()) };
+            self.alarm_at = self.stalls_at.map_or(next, |at| at.min(next));
+            self.alarm.as_mut().reset(self.alarm_at);
         }
         Poll::Pending
+    }
+
+    /// Has the alarm go off earlier.
+    fn set_alarm(&mut self, at: Instant) {
+        self.alarm_at = at;
+        self.alarm.as_mut().reset(at);
+        self.alarmed = None;
+    }
+
+    /// When to look at the client's silence again; nothing if there was more of it than allowed.
+    fn ask_after_silence(&mut self) -> Option<Instant> {
+        let (silent, patience) = (self.heard.elapsed(), self.keeping.ping_after);
+        if silent < patience {
+            return Some(self.heard + patience);
+        }
+        let patience = patience + self.keeping.ping_timeout;
+        if !self.connection.awaits_pong() {
+            self.connection.send_ping();
+        } else if silent >= patience {
+            return None;
+        }
+        Some(self.heard + patience)
     }
 }
 
@@ -503,19 +336,20 @@ where
             // What was asked before the client left is dropped, as it cannot be answered.
             return Poll::Ready(if error.kind() == io::ErrorKind::UnexpectedEof { Ok(()) } else { Err(error) });
         }
-        if !this.closing && this.connection.takes_answers() {
+        if !this.closing {
             this.poll_calls(cx);
         }
         if this.poll_alarm(cx).is_ready() {
             return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
         }
-        let took_answers = this.connection.takes_answers();
+        let was_congested = this.connection.is_congested();
         let written = this.poll_write(cx)?;
         if written.is_ready() && (this.closing || this.connection.is_done()) {
             return Pin::new(&mut this.io).poll_shutdown(cx);
         }
-        if !took_answers && this.connection.takes_answers() {
-            // Nothing was read or made because of what is written by now.
+        let can_read = was_congested && !this.connection.is_congested();
+        if can_read || !this.closing && this.calls.can_go_on(this.connection.room()) {
+            // Left undone because of what is written by now, or because it was much at once.
             cx.waker().wake_by_ref();
         }
         Poll::Pending

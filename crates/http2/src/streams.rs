@@ -34,6 +34,10 @@ pub(crate) struct Stream {
     pub(crate) waiting: VecDeque<Waiting>,
     /// Bytes of data that wait.
     pub(crate) waiting_bytes: usize,
+    /// The answer was made whole, not in parts.
+    pub(crate) whole: bool,
+    /// In which period of looking for answers that stall something of it was sent, or began to wait.
+    pub(crate) moved: u32,
     /// Whether it stands in the line of those that could send.
     pub(crate) in_line: bool,
 }

@@ -111,6 +111,8 @@ impl Connection {
             send_window: self.send_window_first,
             waiting: VecDeque::new(),
             waiting_bytes: 0,
+            whole: false,
+            moved: 0,
             in_line: false,
         }
     }

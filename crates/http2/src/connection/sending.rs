@@ -1,7 +1,8 @@
 //! What is sent: answers, as far as the client's windows go, and the little that keeps a connection alive.
 //!
 //! Data that finds no window waits with its stream. Streams that could send stand in line and send a frame each in
-//! turn, so that a large answer does not hold up small ones.
+//! turn, so that a large answer does not hold up small ones. That many large ones do not keep small ones from being made
+//! is `waiting`'s business.
 
 use std::io::IoSlice;
 
@@ -75,8 +76,7 @@ impl Connection {
     /// More of an answer.
     pub fn send_data(&mut self, stream: u32, data: Bytes, end: bool) {
         let Some(open) = self.streams.get(stream) else { return };
-        open.waiting_bytes += data.len();
-        self.waiting_bytes += data.len();
+        self.waits.more(open, data.len());
         open.waiting.push_back(Waiting::Data(data, end));
         self.send_of(stream);
     }
@@ -126,6 +126,9 @@ impl Connection {
             self.put_trailers(stream, [(&b"grpc-status"[..], &b"0"[..])]);
             self.sent_all(stream);
         } else {
+            if let Some(open) = self.streams.get(stream) {
+                self.waits.mark_whole(open);
+            }
             self.send_data(stream, message, false);
             let ok = Field { name: Bytes::from_static(b"grpc-status"), value: Bytes::from_static(b"0") };
             self.send_trailers(stream, vec![ok]);
@@ -144,11 +147,6 @@ impl Connection {
         if self.forget(stream).is_some() {
             self.put_reset(stream, code);
         }
-    }
-
-    /// How much of an answer waits for the client.
-    pub fn waiting_bytes(&mut self, stream: u32) -> usize {
-        self.streams.get(stream).map_or(0, |stream| stream.waiting_bytes)
     }
 
     /// So much of a request was read: gives room for as much of it again.
@@ -256,8 +254,7 @@ impl Connection {
         let part = data.split_to(size);
         let is_last = data.is_empty() && end;
         stream.send_window -= size as i64;
-        stream.waiting_bytes -= size;
-        self.waiting_bytes -= size;
+        self.waits.sent(stream, size);
         if !data.is_empty() {
             stream.waiting.push_front(Waiting::Data(data, end));
         }

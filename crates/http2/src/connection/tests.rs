@@ -442,6 +442,57 @@ fn what_breaks_the_rules_ends_the_connection() {
     assert_eq!(fatal.code, ErrorCode::FrameSize, "too long a frame is refused before it is waited for");
 }
 
+/// Whoever takes an answer slowly is not who takes nothing, and what waits for the window of all answers may be the first
+/// that is sent: neither is given up.
+#[test]
+fn only_an_answer_whose_own_window_stays_shut_stalls() {
+    let mut client = Client::with_settings(&[(frame::SETTING_WINDOW, 60_000)]);
+    [1, 3, 5, 7].into_iter().for_each(|stream| client.call(stream));
+    client.connection.send_message(1, vec![7; 70_000].into());
+    client.connection.send_message(3, vec![7; 70_000].into());
+    client.connection.send_message(5, vec![7; 70_000].into());
+    client.connection.send_head(7, 200, [], false);
+    client.connection.send_data(7, vec![7; 80_000].into(), false);
+    assert_eq!(client.connection.stalled(true), [], "they have just begun to wait");
+    // 1 has had its window, and 3 waits for the rest of all windows.
+    assert_eq!(client.connection.stalled(true), [1]);
+    client.grow_window(0, 200_000).unwrap();
+    client.sent();
+    client.connection.send_waiting();
+    assert_eq!(client.connection.stalled(true), [1]);
+    assert_eq!(client.connection.stalled(false), [1, 3, 5]);
+    assert_eq!(client.connection.stalled(true), [7, 1, 3, 5], "the largest come first");
+    client.grow_window(3, 1).unwrap();
+    assert_eq!(client.connection.stalled(false), [1, 5]);
+    client.grow_window(1, 10_000).unwrap();
+    assert_eq!(client.connection.stalled(false), [5, 3]);
+}
+
+/// What counts towards the bounds is what waits, and no more of one answer than its share. If it ever counted what does not
+/// wait any more, a connection would go slower and slower, and then stand.
+#[test]
+fn each_answer_counts_up_to_its_share_as_long_as_it_waits() {
+    const MANY: usize = 5 << 20;
+    let mut client = Client::with_settings(&[(frame::SETTING_WINDOW, 0)]);
+    [1, 3, 5, 7].into_iter().for_each(|stream| client.call(stream));
+    client.connection.send_message(1, vec![7; MANY].into());
+    client.connection.send_message(3, vec![7; 100].into());
+    client.connection.send_head(5, 200, [], false);
+    client.connection.send_data(5, vec![7; MANY].into(), false);
+    client.connection.send_data(5, vec![7; 10].into(), false);
+    client.connection.send_head(7, 200, [], false);
+    client.connection.send_data(7, vec![7; 1000].into(), true);
+    let counted = |client: &Client| (client.connection.waits.whole, client.connection.waits.parts);
+    assert_eq!(counted(&client), (waiting::SHARE_BYTES_MAX + 100, waiting::SHARE_BYTES_MAX + 1000));
+    client.send(frame::RST_STREAM, 0, 1, &[0, 0, 0, 8]).unwrap();
+    client.grow_window(3, 40).unwrap();
+    client.grow_window(7, 1000).unwrap();
+    assert_eq!(counted(&client), (60, waiting::SHARE_BYTES_MAX));
+    client.connection.reset(5, ErrorCode::Internal);
+    client.grow_window(3, 60).unwrap();
+    assert_eq!((counted(&client), client.connection.open_streams()), ((0, 0), 0));
+}
+
 /// A flood of frames that ask for answers is held back by not reading on.
 #[test]
 fn a_flood_of_pings_is_not_read_ahead() {

@@ -2,6 +2,9 @@
 //!
 //! Each has a place, with a bell to wake it by that stays when the call is over: a call costs no more than the future
 //! it is. One that nobody waits for any more is dropped at once.
+//!
+//! What there is no room for is put off, in the order in which it came up, each kind by itself. A place is in a queue
+//! once, whatever becomes of the calls that come to it: all queues are as long as there are places, at most.
 
 use std::collections::VecDeque;
 use std::pin::Pin;
@@ -13,6 +16,7 @@ use http_body::Frame;
 
 use super::ready::{Bell, Ready};
 use super::{Answering, Refusal, Reply};
+use crate::connection::Room;
 use crate::hpack::Field;
 
 /// The next part of a body; nothing after the last.
@@ -26,6 +30,22 @@ pub(super) enum Work<B> {
     Head(Answering<http::Response<B>>),
     /// An answer that goes on.
     Body(B),
+}
+
+/// Kinds of work that may have to wait for room.
+const KINDS: usize = 2;
+const CALLS: usize = 0;
+const HEADS: usize = 1;
+
+impl<B> Work<B> {
+    /// What it has to wait for, if it does.
+    fn waits_for(&self, room: Room) -> Option<usize> {
+        match self {
+            Work::Call(_) if !room.calls => Some(CALLS),
+            Work::Head(_) if !room.heads => Some(HEADS),
+            _ => None,
+        }
+    }
 }
 
 /// What something under way came to.
@@ -47,6 +67,8 @@ struct Place<B> {
     work: Option<Work<B>>,
     /// Its client does not take what there is: not looked at, whoever wakes it.
     held: bool,
+    /// In which queues of those that are put off it stands.
+    put_off: [bool; KINDS],
 }
 
 /// Everything under way on one connection.
@@ -60,6 +82,8 @@ pub(super) struct Calls<B> {
     woken: Vec<usize>,
     /// Places to look at in this turn.
     turn: VecDeque<usize>,
+    /// Places to look at when there is room, by kind.
+    put_off: [VecDeque<usize>; KINDS],
 }
 
 impl<B> Calls<B>
@@ -68,13 +92,17 @@ where
 {
     pub(super) fn new(ready: Arc<Ready>) -> Calls<B> {
         let (places, free) = (Vec::new(), Vec::new());
-        Calls { ready, places, free, fresh: Vec::new(), woken: Vec::new(), turn: VecDeque::new() }
+        let (fresh, woken, turn) = (Vec::new(), Vec::new(), VecDeque::new());
+        Calls { ready, places, free, fresh, woken, turn, put_off: Default::default() }
     }
 
     /// Takes something up; it is looked at in the next turn. Where it is.
     pub(super) fn add(&mut self, stream: u32, work: Work<B>) -> usize {
         let place = self.put(stream, work);
-        self.fresh.push(place);
+        // It may still be noted for a call that was there before.
+        if self.places[place].bell.ring() {
+            self.fresh.push(place);
+        }
         place
     }
 
@@ -84,7 +112,7 @@ where
             let place = self.places.len();
             let bell = Bell::new(&self.ready, place);
             let waker = Waker::from(Arc::clone(&bell));
-            self.places.push(Place { bell, waker, stream, work: None, held: false });
+            self.places.push(Place { bell, waker, stream, work: None, held: false, put_off: [false; KINDS] });
             place
         });
         self.places[place].stream = stream;
@@ -123,18 +151,53 @@ where
         self.turn.extend(self.fresh.drain(..));
     }
 
-    /// Whether nothing of this turn is left.
-    pub(super) fn is_turn_over(&self) -> bool {
-        self.turn.is_empty()
+    /// Whether there is anything left to look at, and room for it.
+    pub(super) fn can_go_on(&self, room: Room) -> bool {
+        let has = |kind: usize| !self.put_off[kind].is_empty();
+        room.any && (!self.turn.is_empty() || room.calls && has(CALLS) || room.heads && has(HEADS))
+    }
+
+    /// How long all queues are together.
+    #[cfg(test)]
+    pub(super) fn queued(&self) -> usize {
+        self.fresh.len() + self.turn.len() + self.put_off.iter().map(VecDeque::len).sum::<usize>()
+    }
+
+    /// Whether the beginning of an answer was put off.
+    pub(super) fn has_put_off_heads(&self) -> bool {
+        !self.put_off[HEADS].is_empty()
+    }
+
+    /// The same, and somebody still waits for it.
+    pub(super) fn does_a_head_wait(&self) -> bool {
+        self.put_off[HEADS].iter().any(|place| matches!(self.places[*place].work, Some(Work::Head(_))))
+    }
+
+    /// The next place to look at: first those that waited for the room there is.
+    fn next(&mut self, room: Room) -> Option<usize> {
+        for (kind, has_room) in [(CALLS, room.calls), (HEADS, room.heads)] {
+            if has_room && let Some(place) = self.put_off[kind].pop_front() {
+                self.places[place].put_off[kind] = false;
+                return Some(place);
+            }
+        }
+        self.turn.pop_front()
     }
 
     /// What the next one came to that came to anything: its stream, its place.
-    pub(super) fn poll_next(&mut self, looks: &mut usize) -> Option<(u32, usize, Done<B>)> {
-        while *looks > 0 {
-            let place = self.turn.pop_front()?;
+    pub(super) fn poll_next(&mut self, room: Room, looks: &mut usize) -> Option<(u32, usize, Done<B>)> {
+        while *looks > 0 && room.any {
+            let place = self.next(room)?;
             *looks -= 1;
-            self.places[place].bell.answer();
-            if self.places[place].held {
+            let at = &mut self.places[place];
+            at.bell.answer();
+            if at.held {
+                continue;
+            }
+            if let Some(kind) = at.work.as_ref().and_then(|work| work.waits_for(room)) {
+                if !std::mem::replace(&mut at.put_off[kind], true) {
+                    self.put_off[kind].push_back(place);
+                }
                 continue;
             }
             if let Some(done) = self.poll_at(place) {

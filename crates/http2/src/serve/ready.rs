@@ -78,6 +78,11 @@ impl Bell {
         Arc::new(Bell { ready: Arc::clone(ready), place, rung: AtomicBool::new(false) })
     }
 
+    /// Rings. Whether nobody did since the call was looked at.
+    pub(super) fn ring(&self) -> bool {
+        !self.rung.swap(true, Ordering::AcqRel)
+    }
+
     /// The call is looked at now: from here on it can be woken again.
     pub(super) fn answer(&self) {
         self.rung.store(false, Ordering::Release);
@@ -90,7 +95,7 @@ impl Wake for Bell {
     }
 
     fn wake_by_ref(self: &Arc<Bell>) {
-        if self.rung.swap(true, Ordering::AcqRel) {
+        if !self.ring() {
             return;
         }
         let mut noted = self.ready.lock();

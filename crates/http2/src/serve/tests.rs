@@ -1,4 +1,7 @@
-//! Connections with a client that writes frames by hand: what it can do to us, and to its own calls.
+//! Connections with a client that writes frames by hand: what it can do to us, and to its own calls. How much it can make
+//! us keep is in `bounds`.
+
+mod bounds;
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -7,10 +10,11 @@ use http_body::{Body, Frame};
 use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt, Empty, StreamBody};
 use tokio::io::{AsyncWriteExt, DuplexStream};
+use tokio::sync::Notify;
 
 use super::*;
-use crate::PREFACE;
 use crate::frame::{self, HEAD_BYTES, Head};
+use crate::{ErrorCode, PREFACE};
 
 const KEEPING: Keeping = Keeping {
     limits: Limits { streams: 20_000, stream_window: 100_000, connection_window: 1_000_000, head_bytes: 4096 },
@@ -28,6 +32,10 @@ type TestBody = UnsyncBoxBody<Bytes, Cut>;
 struct Answers {
     begun: Arc<AtomicUsize>,
     dropped: Arc<AtomicUsize>,
+    /// Calls whose request holds on to what was read with it.
+    pinned: Arc<AtomicUsize>,
+    /// For those that read late.
+    late: Arc<Notify>,
 }
 
 /// Counts that a call was dropped.
@@ -49,8 +57,13 @@ impl Service for Answers {
         }
     }
 
+    fn may_wait(&self, head: &RequestHead) -> bool {
+        &head.path[..] == b"/c/never"
+    }
+
     fn call(self: &Arc<Answers>, head: &RequestHead, body: Bytes) -> Answering<Reply<TestBody>> {
         let path = head.path.clone();
+        self.pinned.fetch_add(usize::from(!body.is_unique()), Ordering::SeqCst);
         let (begun, guard) = (Arc::clone(&self.begun), Guard(Arc::clone(&self.dropped)));
         Box::pin(async move {
             let _guard = guard;
@@ -58,13 +71,15 @@ impl Service for Answers {
             match &path[..] {
                 b"/c/never" => std::future::pending().await,
                 b"/c/large" => Reply::Message(vec![7; 10_000].into()),
+                b"/c/mebibyte" => Reply::Message(vec![7; 1 << 20].into()),
+                b"/c/mebibytes" => Reply::Message(vec![7; 8 << 20].into()),
                 _ => Reply::Message(body),
             }
         })
     }
 
     fn serve(&self, request: http::Request<Incoming>) -> Answering<http::Response<TestBody>> {
-        let begun = Arc::clone(&self.begun);
+        let (begun, late) = (Arc::clone(&self.begun), Arc::clone(&self.late));
         Box::pin(async move {
             begun.fetch_add(1, Ordering::SeqCst);
             let body = match request.uri().path() {
@@ -83,6 +98,24 @@ impl Service for Answers {
                     });
                     StreamBody::new(parts).boxed_unsync()
                 }
+                "/s/once" => {
+                    let part = futures_util::stream::once(async { Ok(Frame::data(Bytes::from(vec![7; 100_000]))) });
+                    let parts = futures_util::StreamExt::chain(part, futures_util::stream::pending());
+                    StreamBody::new(parts).boxed_unsync()
+                }
+                "/s/keeps" | "/c/huge" => {
+                    let _kept = request.into_body().collect().await;
+                    std::future::pending().await
+                }
+                "/s/late" => {
+                    late.notified().await;
+                    let _read = request.into_body().collect().await;
+                    std::future::pending().await
+                }
+                "/s/drops" => {
+                    drop(request);
+                    std::future::pending().await
+                }
                 "/s/early" => Empty::new().map_err(|never| match never {}).boxed_unsync(),
                 _ => {
                     let _unread = request.into_body();
@@ -99,6 +132,8 @@ struct Client {
     input: BytesMut,
     begun: Arc<AtomicUsize>,
     dropped: Arc<AtomicUsize>,
+    pinned: Arc<AtomicUsize>,
+    late: Arc<Notify>,
     serving: tokio::task::JoinHandle<io::Result<()>>,
 }
 
@@ -108,12 +143,18 @@ impl Client {
     }
 
     async fn kept(settings: &[(u16, u32)], keeping: Keeping) -> Client {
+        Client::stalling(settings, keeping, STALL_PERIOD).await
+    }
+
+    async fn stalling(settings: &[(u16, u32)], keeping: Keeping, stall_period: Duration) -> Client {
         let (io, theirs) = tokio::io::duplex(64 * 1024);
         let service = Arc::new(Answers::default());
         let (begun, dropped) = (Arc::clone(&service.begun), Arc::clone(&service.dropped));
-        let serving = Serving::new(theirs, BytesMut::new(), service, keeping);
+        let (pinned, late) = (Arc::clone(&service.pinned), Arc::clone(&service.late));
+        let mut serving = Serving::new(theirs, BytesMut::new(), service, keeping);
+        serving.stall_period = stall_period;
         let serving = tokio::spawn(tokio::task::unconstrained(serving));
-        let mut client = Client { io, input: BytesMut::new(), begun, dropped, serving };
+        let mut client = Client { io, input: BytesMut::new(), begun, dropped, pinned, late, serving };
         let mut out = BytesMut::from(&PREFACE[..]);
         frame::put_settings(settings, &mut out);
         frame::put_window(0, 1 << 30, &mut out);
@@ -190,19 +231,6 @@ async fn until(what: impl Fn() -> bool) {
     tokio::time::timeout(PATIENCE, waiting).await.expect("it must happen");
 }
 
-/// Waits until no more is made. That nothing happens can only be seen by looking for a while.
-async fn stands_still_below(max: usize, made: &AtomicUsize) {
-    let mut before = usize::MAX;
-    let looking = async {
-        while before != made.load(Ordering::SeqCst) {
-            before = made.load(Ordering::SeqCst);
-            assert!(before < max, "{before} were made for nobody");
-            tokio::time::sleep(Duration::from_millis(100)).await;
-        }
-    };
-    tokio::time::timeout(PATIENCE, looking).await.expect("it must end");
-}
-
 /// Calls are answered as they are done: one that takes long holds up none of those after it.
 #[tokio::test]
 async fn a_slow_call_does_not_hold_up_the_next() {
@@ -256,106 +284,6 @@ async fn a_large_answer_arrives_without_another_word() {
     let mut client = Client::new(&[(frame::SETTING_WINDOW, (1 << 31) - 1)]).await;
     client.send(frame::HEADERS, END, 1, &head("/s/large")).await;
     assert_eq!(client.answer(1).await.len(), 10_000_000);
-}
-
-/// A client that does not read what it asks for must not fill our memory with answers.
-#[tokio::test]
-async fn nothing_is_made_for_a_client_that_does_not_read() {
-    let client = Client::new(&[(frame::SETTING_WINDOW, (1 << 31) - 1)]).await;
-    let begun = Arc::clone(&client.begun);
-    let mut out = BytesMut::new();
-    for stream in (1..20_001).step_by(2) {
-        put(frame::HEADERS, END, stream, &head("/c/large"), &mut out);
-    }
-    // Not all of it is taken, since nothing is read while the answers are not.
-    let (mut from, mut to) = tokio::io::split(client.io);
-    let writing = tokio::spawn(async move { to.write_all(&out).await.map(|()| to) });
-    until(|| begun.load(Ordering::SeqCst) > 0).await;
-    stands_still_below(3000, &begun).await;
-    // And goes on when it does.
-    let mut all = 0;
-    while all < 10_000 * 10_000 {
-        let mut input = BytesMut::with_capacity(1 << 16);
-        let reading = tokio::time::timeout(PATIENCE, from.read_buf(&mut input));
-        all += reading.await.expect("more").unwrap();
-    }
-    assert_eq!(begun.load(Ordering::SeqCst), 10_000);
-    drop(writing.await.unwrap().unwrap());
-}
-
-/// Nor a client that reads, but has shut the window of every stream: pings go through, and answers lie.
-#[tokio::test]
-async fn little_is_made_for_a_client_that_shuts_its_windows() {
-    let client = Client::new(&[(frame::SETTING_WINDOW, 0)]).await;
-    let begun = Arc::clone(&client.begun);
-    let (mut from, mut to) = tokio::io::split(client.io);
-    let reading = tokio::spawn(async move {
-        let (mut all, mut input) = (0, BytesMut::new());
-        while all < 10_000 * 10_000 {
-            input.clear();
-            all += from.read_buf(&mut input).await.unwrap();
-        }
-    });
-    let mut out = BytesMut::new();
-    for stream in (1..20_001).step_by(2) {
-        put(frame::HEADERS, END, stream, &head("/c/large"), &mut out);
-    }
-    to.write_all(&out).await.unwrap();
-    until(|| begun.load(Ordering::SeqCst) > 3000).await;
-    stands_still_below(4000, &begun).await;
-    // And goes on when it opens them.
-    out.clear();
-    frame::put_settings(&[(frame::SETTING_WINDOW, (1 << 31) - 1)], &mut out);
-    to.write_all(&out).await.unwrap();
-    tokio::time::timeout(PATIENCE, reading).await.expect("all answers").unwrap();
-    client.serving.abort();
-}
-
-/// Requests that never become whole must not fill our memory either: nobody was asked who sends them.
-#[tokio::test]
-async fn only_so_much_is_collected_of_requests_that_never_become_whole() {
-    const STREAMS: usize = 80;
-    // So large that what is sent needs no answer first.
-    let limits = Limits { stream_window: 2 << 20, connection_window: 4 << 20, ..KEEPING.limits };
-    let client = Client::kept(&[], Keeping { limits, ..KEEPING }).await;
-    let (mut from, mut to) = tokio::io::split(client.io);
-    let reading = tokio::spawn(async move {
-        let (mut input, mut codes) = (BytesMut::new(), Vec::new());
-        loop {
-            while let Some(head) = input.first_chunk().map(Head::read)
-                && input.len() >= HEAD_BYTES + head.length
-            {
-                let payload = input.split_to(HEAD_BYTES + head.length).split_off(HEAD_BYTES);
-                match head.kind {
-                    frame::RST_STREAM => codes.push(payload[3]),
-                    frame::PING => return codes,
-                    _ => {}
-                }
-            }
-            assert!(from.read_buf(&mut input).await.unwrap() > 0);
-        }
-    });
-    let mut out = BytesMut::new();
-    for stream in (1..).step_by(2).take(STREAMS) {
-        put(frame::HEADERS, frame::END_HEADERS, stream, &head("/c/huge"), &mut out);
-        (0..64).for_each(|_| put(frame::DATA, 0, stream, &[1; 16_000], &mut out));
-    }
-    put(frame::PING, 0, 0, b"whatever", &mut out);
-    to.write_all(&out).await.unwrap();
-    let refused = tokio::time::timeout(PATIENCE, reading).await.expect("an answer to the ping").unwrap();
-    let fit = COLLECTED_BYTES_MAX / (64 * 16_000);
-    assert!(refused.iter().all(|code| *code == ErrorCode::EnhanceYourCalm as u8), "{refused:?}");
-    assert!((STREAMS - fit - 1..=STREAMS - fit).contains(&refused.len()), "{}", refused.len());
-}
-
-/// The same for a stream that is woken again and again: what happens meanwhile must not pile up for who does not read.
-#[tokio::test]
-async fn nothing_more_is_made_of_a_stream_that_is_not_read_however_often_it_is_woken() {
-    let mut client = Client::new(&[]).await;
-    client.send(frame::HEADERS, END, 1, &head("/s/pushed")).await;
-    let begun = Arc::clone(&client.begun);
-    until(|| begun.load(Ordering::SeqCst) > 3).await;
-    stands_still_below(20, &begun).await;
 }
 
 /// Streams go both ways, for as long as both sides like: windows are given back as they are read.
@@ -459,7 +387,7 @@ async fn a_broken_client_is_told_why() {
 #[test]
 fn a_body_knows_its_end() {
     let ready = Arc::new(Ready::default());
-    let (feed, body) = body::channel(1, &ready, false);
+    let (feed, body) = body::channel(1, &ready, false, body::Count::All(0));
     assert!(!body.is_end_stream());
     feed.push(Bytes::new(), true);
     assert!(body.is_end_stream());
