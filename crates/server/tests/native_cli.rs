@@ -130,7 +130,7 @@ fn exit_codes_tell_apart_what_happened() {
     is(&["lock", "l", "--data", &"d".repeat(5000), "--", "true"], 2);
     is(&["lock", "l", "--native", "127.0.0.1:1", "--", "true"], 69);
     let held = dir.path().join("held");
-    let script = format!("touch {}; sleep 1000", held.display());
+    let script = format!("touch {}; exec sleep 1000", held.display());
     let _holder = start(&node, &["lock", "busy", "-n", "1", "--", "sh", "-c", &script]);
     wait_for_file(&held);
     is(&["lock", "busy", "-n", "1", "--wait", "0s", "--", "true"], 75);
@@ -231,7 +231,7 @@ fn a_waiter_that_is_interrupted_leaves_the_queue() {
     let node = start_node();
     let dir = tempfile::tempdir().unwrap();
     let held = dir.path().join("held");
-    let script = format!("touch {}; sleep 1000", held.display());
+    let script = format!("touch {}; exec sleep 1000", held.display());
     let _holder = start(&node, &["lock", "l", "--", "sh", "-c", &script]);
     wait_for_file(&held);
     let mut command = command(&node, &["lock", "l", "--", "true"]);
@@ -467,7 +467,7 @@ fn locks_are_listed_with_holder_token_queue_and_time_left() {
     assert!(said(&none).contains("nothing is held"), "{}", said(&none));
     let dir = tempfile::tempdir().unwrap();
     let held = dir.path().join("held");
-    let script = format!("echo $TIDELOCK_TOKEN > {0}.new; mv {0}.new {0}; sleep 1000", held.display());
+    let script = format!("echo $TIDELOCK_TOKEN > {0}.new; mv {0}.new {0}; exec sleep 1000", held.display());
     let _holder = start(&node, &["lock", "billing/a", "--data", "the \u{1b}\n\tone", "--", "sh", "-c", &script]);
     wait_for_file(&held);
     let _waiter = start(&node, &["lock", "billing/a", "--", "true"]);

@@ -143,7 +143,8 @@ impl<K: Kind> Run<K> {
 
     /// A run of elements that are in order.
     pub(super) fn of(elements: Vec<K::Element>) -> Run<K> {
-        let mut run = Run { elements, heads: Vec::new(), has_heads: false, shared: 0, behind_newest: 0, prefix: K::Prefix::NONE };
+        let mut run =
+            Run { elements, heads: Vec::new(), has_heads: false, shared: 0, behind_newest: 0, prefix: K::Prefix::NONE };
         if run.elements.iter().any(is_long::<K>) {
             run.make_heads();
         }

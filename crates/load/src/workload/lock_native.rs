@@ -12,6 +12,9 @@ use super::lock_run::{LockLoad, LockRun, Locked};
 use super::native_stream::{Streams, answer_of, message_of, opened};
 use crate::lines::{Actor, Answer, Lines, Protocol, Tag, Turn};
 
+/// Workers that begin at a time, each of the others when one was answered. A node has room for some thousand requests.
+const BEGIN_AT_ONCE: usize = 1_000;
+
 /// Lets workers take locks.
 pub fn lock_natively(load: &LockLoad<'_>) -> Result<Locked, String> {
     let mut lines = Lines::open(Protocol::Etcd, load.addresses)?;
@@ -27,6 +30,8 @@ pub fn lock_natively(load: &LockLoad<'_>) -> Result<Locked, String> {
     let mut actor = Workers {
         workers: (0..load.workers).map(worker).collect(),
         streams,
+        asked: 0,
+        begun: 0,
         by_session: HashMap::new(),
         run: LockRun::new(load.time),
     };
@@ -54,6 +59,10 @@ struct Worker {
 struct Workers {
     workers: Vec<Worker>,
     streams: Streams,
+    /// So many asked for a session.
+    asked: usize,
+    /// So many asked for a lock.
+    begun: usize,
     by_session: HashMap<i64, usize>,
     run: LockRun,
 }
@@ -83,11 +92,28 @@ impl Workers {
         self.request(lines, at, request::Op::Release(release));
     }
 
-    fn opened(&mut self, reply: &OpenReply) {
+    /// Has the next one ask for a session, if there is one.
+    fn open_next(&mut self, lines: &mut Lines) {
+        if let Some(worker) = self.workers.get(self.asked) {
+            self.streams.open_session(lines, worker.line, self.asked);
+            self.asked += 1;
+        }
+    }
+
+    /// Has the next one ask for its first lock, if there is one.
+    fn begin_next(&mut self, lines: &mut Lines) {
+        if self.begun < self.workers.len() {
+            self.begun += 1;
+            self.acquire(lines, self.begun - 1);
+        }
+    }
+
+    fn opened(&mut self, lines: &mut Lines, reply: &OpenReply) {
         match opened(reply) {
             Ok((at, session)) => {
                 self.workers[at].session = session;
                 self.by_session.insert(session, at);
+                self.open_next(lines);
             }
             Err(why) => self.run.fail(why),
         }
@@ -100,6 +126,7 @@ impl Workers {
             Ok(answer) => answer,
             Err(why) => return self.run.fail(why),
         };
+        self.begin_next(lines);
         if number != self.workers[at].number {
             return;
         }
@@ -129,7 +156,7 @@ impl Workers {
 impl Actor for Workers {
     fn answered(&mut self, lines: &mut Lines, _: usize, _: Tag, answer: Answer<'_>) {
         match message_of(answer) {
-            Ok(Some(to_client::Message::Opened(reply))) => self.opened(&reply),
+            Ok(Some(to_client::Message::Opened(reply))) => self.opened(lines, &reply),
             Ok(Some(to_client::Message::Reply(reply))) => self.replied(lines, reply),
             Ok(Some(to_client::Message::Notice(notice))) => {
                 if let Some(notice::Notice::Granted(granted)) = notice.notice {
@@ -149,11 +176,9 @@ impl Actor for Workers {
     fn turn(&mut self, lines: &mut Lines) -> Turn {
         let now = lines.now();
         if self.run.prepares() {
-            for (at, worker) in self.workers.iter().enumerate() {
-                self.streams.open_session(lines, worker.line, at);
-            }
+            (0..BEGIN_AT_ONCE).for_each(|_| self.open_next(lines));
         } else if self.run.begins(now, self.by_session.len() == self.workers.len()) {
-            (0..self.workers.len()).for_each(|at| self.acquire(lines, at));
+            (0..BEGIN_AT_ONCE).for_each(|_| self.begin_next(lines));
         }
         self.run.turn(now)
     }
