@@ -5,8 +5,9 @@
 //! for: a general server spends most of its time on a task, a map of headers and a body of channels per request
 //! (docs/decisions/0017-own-http2.md).
 //!
-//! What holds: windows are kept to, both ways; everything a client can make us keep is bounded by [`Limits`];
-//! whatever is no HTTP/2 ends in a reset of the stream or in the end of the connection, told in its own words.
+//! What holds: windows are kept to, both ways; everything a client can make us keep is bounded, by [`Limits`] and by what
+//! `connection/waiting` and `serve/requests` say; whatever is no HTTP/2 ends in a reset of the stream or in the end of the
+//! connection, told in its own words.
 //!
 //! Not here: pushes, priorities, CONNECT, the client's side.
 

@@ -112,6 +112,11 @@ impl Service for Answers {
                     let _read = request.into_body().collect().await;
                     std::future::pending().await
                 }
+                "/s/drops-late" => {
+                    late.notified().await;
+                    drop(request);
+                    std::future::pending().await
+                }
                 "/s/drops" => {
                     drop(request);
                     std::future::pending().await

@@ -4,7 +4,7 @@
 //! peers have the same to say. So here whole clusters run with slow disks, lost and delayed messages, nodes that crash,
 //! logs that are trimmed, snapshots and changes of members; the rules must find nothing.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 
 use proptest::prelude::*;
 use tidelock_model::{LogEntry, Member, MemberChange};
@@ -47,6 +47,8 @@ struct Cluster {
     nodes: BTreeMap<NodeId, Node>,
     wire: VecDeque<(NodeId, NodeId, Sent)>,
     lives: u64,
+    /// Whose removal was begun.
+    gone: BTreeSet<NodeId>,
 }
 
 impl Disk {
@@ -107,7 +109,7 @@ impl Cluster {
     fn founded(founders: u64) -> Cluster {
         let voters =
             Consensus::voters_of(&(1..=founders).map(|id| (NodeId(id), MemberRole::Voter)).collect::<Vec<_>>());
-        let mut cluster = Cluster { nodes: BTreeMap::new(), wire: VecDeque::new(), lives: 0 };
+        let mut cluster = Cluster { nodes: BTreeMap::new(), wire: VecDeque::new(), lives: 0, gone: BTreeSet::new() };
         for id in 1..=founders {
             let hard_state = HardState { term: FOUNDING.1, vote: NodeId(0), commit: FOUNDING.0 };
             cluster.start(NodeId(id), Disk { hard_state, snapshot: FOUNDING, voters: voters.clone(), entries: vec![] });
@@ -222,29 +224,32 @@ impl Cluster {
         }
     }
 
+    /// Has a leader change who is a member. Whoever is new starts with nothing; whoever was removed does not come back.
     fn change(&mut self, id: NodeId, other: NodeId, kind: u8) {
+        let added = if kind == 3 { NodeId(1 + other.0 % NODES) } else { other };
         let Some(node) = self.nodes.get_mut(&id).filter(|node| node.engine.role() == Role::Leader) else { return };
-        let learner = Member {
-            id: other,
-            name: String::new(),
-            peer_addresses: vec![],
-            client_urls: vec![],
-            role: MemberRole::Learner,
-            zookeeper: None,
-        };
+        let role = if kind == 3 { MemberRole::Voter } else { MemberRole::Learner };
+        let (name, peer_addresses, client_urls) = (String::new(), vec![], vec![]);
+        let member = Member { id: added, name, peer_addresses, client_urls, role, zookeeper: None };
         let change = match kind {
-            0 => MemberChange::Add(learner),
+            0 | 3 if self.gone.contains(&added) => return,
+            0 => MemberChange::Add(member),
             1 => MemberChange::Promote(other),
             2 => MemberChange::Remove(other),
-            _ => {
-                let promoted = Member { id: NodeId(1 + other.0 % NODES), role: MemberRole::Voter, ..learner };
-                MemberChange::Replace { add: vec![promoted], remove: vec![other] }
-            }
+            _ => MemberChange::Replace { add: vec![member], remove: vec![other] },
         };
-        if node.engine.propose_change(&change) && !self.nodes.contains_key(&other) {
+        // As leaders judge it: who is added is new, and nobody else is.
+        let is_there = node.engine.raw.raft.prs().get(other.0).is_some();
+        if is_there == (kind == 0) || !node.engine.propose_change(&change) {
+            return;
+        }
+        if matches!(kind, 2 | 3) {
+            self.gone.insert(other);
+        }
+        if matches!(kind, 0 | 3) && !self.nodes.contains_key(&added) {
             let hard_state = HardState { term: Term(0), vote: NodeId(0), commit: LogIndex(0) };
             let voters = Consensus::voters_of(&[]);
-            self.start(other, Disk { hard_state, snapshot: (LogIndex(0), Term(0)), voters, entries: vec![] });
+            self.start(added, Disk { hard_state, snapshot: (LogIndex(0), Term(0)), voters, entries: vec![] });
         }
     }
 }
