@@ -106,7 +106,7 @@ pub(crate) struct Connection {
 }
 
 impl Connection {
-    pub(crate) fn new(authority: &str, out: &mut Vec<u8>) -> Connection {
+    pub(crate) fn new(headers: RequestHeaders, out: &mut Vec<u8>) -> Connection {
         out.extend_from_slice(PREFACE);
         let settings: [(u16, u32); 4] = [(1, 0), (2, 0), (4, WINDOW_MAX), (5, FRAME_BYTES_MAX as u32)];
         head(out, settings.len() * 6, kind::SETTINGS, 0, 0);
@@ -116,7 +116,7 @@ impl Connection {
         }
         window_update(out, 0, WINDOW_MAX - WINDOW_AT_FIRST as u32);
         Connection {
-            headers: RequestHeaders::new(authority),
+            headers,
             streams: HashMap::new(),
             next_stream: 1,
             settled: false,

@@ -1,6 +1,7 @@
 //! What servers say, byte by byte: good answers, awkward ones and hostile ones.
 
 use super::*;
+use crate::lines::Access;
 
 fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
     let mut out = Vec::new();
@@ -18,7 +19,7 @@ fn trailers(status: &str) -> Vec<u8> {
 }
 
 fn settled() -> Connection {
-    let mut connection = Connection::new("host", &mut Vec::new());
+    let mut connection = Connection::new(RequestHeaders::new("host", &Access::default()), &mut Vec::new());
     let settings = frame(kind::SETTINGS, 0, 0, &[]);
     assert!(matches!(connection.step(&settings, &mut Vec::new()), Ok(Step::Opened { .. })));
     connection

@@ -5,17 +5,23 @@
 //! into the server's table by the first request and is one byte in every later one, unless the server has no room.
 
 use crate::huffman;
+use crate::lines::Access;
 
 /// Names of the static table that can occur in answers to us; the others are known by their number only.
 const STATIC_STATUS: [(usize, &str); 7] =
     [(8, "200"), (9, "204"), (10, "206"), (11, "304"), (12, "400"), (13, "404"), (14, "500")];
 /// Entries of the static table; numbers above it point into the dynamic one, which we do not have.
 const STATIC_ENTRIES: usize = 61;
+const METHOD_POST: u8 = 0x83;
+const SCHEME_HTTP: u8 = 0x86;
+const SCHEME_HTTPS: u8 = 0x87;
 const NAME_AUTHORITY: u8 = 1;
 const NAME_PATH: u8 = 4;
 const NAME_CONTENT_TYPE: u8 = 31;
-/// A server with less room for its table than this gets literals: ours take some 500 bytes.
+/// A server with less room for its table than this gets literals: ours take some 500 bytes, and a token.
 const TABLE_BYTES_WANTED: u32 = 4096;
+/// A token that is longer stays out of the table, where it would drive out what else is there.
+const TOKEN_BYTES_TABLED: usize = 2048;
 
 /// What a block of headers or trailers said.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -67,10 +73,23 @@ impl Headers {
         match name {
             b":status" => self.http_status = number(),
             b"grpc-status" => self.grpc_status = number(),
-            b"grpc-message" => self.message = String::from_utf8_lossy(value).into_owned(),
+            b"grpc-message" => self.message = message(value),
             _ => {}
         }
     }
+}
+
+/// The text of a `grpc-message`, in which whatever is not printable is written as a percent sign and two digits.
+fn message(coded: &[u8]) -> String {
+    let mut text = Vec::with_capacity(coded.len());
+    let mut rest = coded;
+    while let Some((&first, after)) = rest.split_first() {
+        let digits = after.get(..2).filter(|_| first == b'%').and_then(|digits| std::str::from_utf8(digits).ok());
+        let byte = digits.and_then(|digits| u8::from_str_radix(digits, 16).ok());
+        text.push(byte.unwrap_or(first));
+        rest = if byte.is_some() { &after[2..] } else { after };
+    }
+    String::from_utf8_lossy(&text).into_owned()
 }
 
 fn integer(bytes: &mut &[u8], prefix: u32) -> Result<usize, &'static str> {
@@ -111,6 +130,9 @@ fn string(bytes: &mut &[u8]) -> Result<Vec<u8>, &'static str> {
 #[derive(Debug)]
 pub(crate) struct RequestHeaders {
     authority: String,
+    /// Shown with every request, if there is one.
+    token: Option<String>,
+    is_secure: bool,
     /// What is in the server's table, in the order in which it went in.
     table: Vec<Entry>,
     /// Whether the server keeps a table at all.
@@ -128,12 +150,20 @@ enum Entry {
     Path(&'static str),
     ContentType,
     Trailers,
+    Token,
 }
 
 impl RequestHeaders {
-    pub(crate) fn new(authority: &str) -> RequestHeaders {
-        let authority = authority.to_string();
-        RequestHeaders { authority, table: Vec::new(), indexed: true, told: true, blocks: Vec::new() }
+    pub(crate) fn new(authority: &str, access: &Access) -> RequestHeaders {
+        RequestHeaders {
+            authority: authority.to_string(),
+            token: access.token.clone(),
+            is_secure: access.tls.is_some(),
+            table: Vec::new(),
+            indexed: true,
+            told: true,
+            blocks: Vec::new(),
+        }
     }
 
     /// The server's room for its table.
@@ -154,10 +184,13 @@ impl RequestHeaders {
             out.push(0x20);
         }
         let before = self.table.len();
-        let mut block = Self::FIXED.to_vec();
+        let mut block = vec![METHOD_POST, if self.is_secure { SCHEME_HTTPS } else { SCHEME_HTTP }];
         // Names with a colon stand before all others, or the request is malformed.
         for entry in [Entry::Authority, Entry::Path(path), Entry::ContentType, Entry::Trailers] {
             self.header(entry, &mut block);
+        }
+        if self.token.is_some() {
+            self.header(Entry::Token, &mut block);
         }
         out.extend_from_slice(&block);
         if self.table.len() == before {
@@ -166,9 +199,6 @@ impl RequestHeaders {
             self.blocks.clear();
         }
     }
-
-    /// `:method: POST` and `:scheme: http` are in the static table.
-    const FIXED: [u8; 2] = [0x83, 0x86];
 
     /// One header: its number in the table, or all of it, which puts it there.
     fn header(&mut self, entry: Entry, block: &mut Vec<u8>) {
@@ -190,6 +220,14 @@ impl RequestHeaders {
                 text(block, b"application/grpc");
             }
             Entry::Trailers => literal(block, kind, b"te", b"trailers"),
+            Entry::Token => {
+                let token = self.token.as_deref().unwrap_or_default().as_bytes();
+                let is_tabled = self.indexed && token.len() <= TOKEN_BYTES_TABLED;
+                literal(block, if is_tabled { kind } else { 0 }, b"token", token);
+                if !is_tabled {
+                    return;
+                }
+            }
         }
         if self.indexed {
             self.table.push(entry);
@@ -206,9 +244,18 @@ fn literal(out: &mut Vec<u8>, kind: u8, name: &[u8], value: &[u8]) {
 }
 
 fn text(out: &mut Vec<u8>, text: &[u8]) {
-    // Host names and paths of ours are shorter than 127 bytes; a longer one is cut, and the server refuses it.
-    let text = &text[..text.len().min(126)];
-    out.push(text.len() as u8);
+    // Seven bits of the length, or all of them set and the rest in groups of seven, lowest first.
+    match text.len().checked_sub(127) {
+        None => out.push(text.len() as u8),
+        Some(mut rest) => {
+            out.push(127);
+            while rest >= 128 {
+                out.push(rest as u8 | 0x80);
+                rest >>= 7;
+            }
+            out.push(rest as u8);
+        }
+    }
     out.extend_from_slice(text);
 }
 
@@ -229,6 +276,16 @@ mod tests {
         let coded = [0x40, 0x88, 0x9a, 0xca, 0xc8, 0xb2, 0x12, 0x34, 0xda, 0x8f, 0x01, b'0'];
         assert_eq!(decode(&coded).unwrap().grpc_status, Some(0));
         assert_eq!(decode(&[0x48, 3, b'5', b'0', b'3']).unwrap().http_status, Some(503));
+    }
+
+    /// Users read it.
+    #[test]
+    fn a_message_is_told_in_plain_words() {
+        for (coded, plain) in [("too%20large", "too large"), ("100%", "100%"), ("%zz%41", "%zzA"), ("%e2%82%ac", "€")]
+        {
+            let block = [&[0x00, 12][..], b"grpc-message", &[coded.len() as u8], coded.as_bytes()].concat();
+            assert_eq!(decode(&block).unwrap().message, plain);
+        }
     }
 
     /// A server that points into a table we do not have, or cuts a block, must be told apart from a good one.
@@ -260,7 +317,7 @@ mod tests {
     /// numbers have moved.
     #[test]
     fn repeated_requests_are_a_few_numbers() {
-        let mut headers = RequestHeaders::new("host");
+        let mut headers = RequestHeaders::new("host", &Access::default());
         let mut block = |path| {
             let mut out = Vec::new();
             headers.write(path, &mut out);
@@ -275,10 +332,31 @@ mod tests {
         assert_eq!(block("/b"), [0x83, 0x86, 0x80 | 66, 0x80 | 62, 0x80 | 64, 0x80 | 63]);
     }
 
+    /// Whoever comes in shows its token with every request, also one whose length takes two bytes; one that would drive
+    /// everything else out of the table stays out of it.
+    #[test]
+    fn a_token_is_shown_with_every_request() {
+        for (token, is_tabled) in [("t".repeat(300), true), ("t".repeat(TOKEN_BYTES_TABLED + 1), false)] {
+            let access = Access { token: Some(token.clone()), ..Access::default() };
+            let mut headers = RequestHeaders::new("host", &access);
+            let (mut first, mut second) = (Vec::new(), Vec::new());
+            headers.write("/a", &mut first);
+            headers.write("/a", &mut second);
+            assert!(first.ends_with(token.as_bytes()));
+            // Newest first: the token 62, then as without one.
+            let expected = [0x83, 0x86, 0x80 | 66, 0x80 | 65, 0x80 | 64, 0x80 | 63, 0x80 | 62];
+            match is_tabled {
+                true => assert_eq!(second, expected),
+                false => assert!(second.ends_with(token.as_bytes())),
+            }
+            assert_eq!(integer(&mut &first[first.len() - token.len() - 3..], 7).ok(), Some(token.len()), "{token}");
+        }
+    }
+
     /// A server without a table must not be sent numbers, and is told once that we know.
     #[test]
     fn a_server_without_a_table_gets_literals() {
-        let mut headers = RequestHeaders::new("host");
+        let mut headers = RequestHeaders::new("host", &Access::default());
         headers.server_table(0);
         let (mut first, mut second) = (Vec::new(), Vec::new());
         headers.write("/a", &mut first);

@@ -18,6 +18,7 @@ mod load;
 mod probe;
 mod random;
 mod redis;
+mod socket;
 mod timeline;
 mod values;
 mod workload;
@@ -25,11 +26,12 @@ mod zookeeper;
 
 pub use grpc::StreamId;
 pub use histogram::Histogram;
-pub use lines::{Actor, Answer, Language, Lines, Protocol, Status, Tag, Turn};
+pub use lines::{Access, Actor, Answer, Language, Lines, Protocol, Status, Tag, Turn};
 pub use load::{Call, Done, Load, Pace, Until, run, run_over, spread};
 pub use probe::first_read;
 pub use random::Random;
 pub use redis::Value;
+pub use socket::Tls;
 pub use timeline::Timeline;
 pub use values::{KEY_BYTES, Values, key};
 pub use workload::{

@@ -6,15 +6,16 @@
 //! load costs little beside what it loads. A connection that is lost is opened again until the run ends.
 
 use std::borrow::Cow;
-use std::io::{self, ErrorKind, Read, Write};
+use std::io::{self, ErrorKind};
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-use mio::net::TcpStream;
 use mio::{Events, Interest, Poll, Token};
 
 use crate::grpc::{self, StreamId};
+use crate::hpack::RequestHeaders;
 use crate::redis::{self, Value};
+use crate::socket::{Socket, Tls};
 use crate::zookeeper;
 
 /// What a caller knows a request by.
@@ -26,7 +27,7 @@ const READ_BYTES: usize = 256 << 10;
 const EVENTS_MAX: usize = 1024;
 /// Between attempts to open a connection again.
 const REOPEN_PAUSE: Duration = Duration::from_millis(10);
-/// How long a server may take to take a connection.
+/// How long a server may take to take a connection, unless [`Access`] says otherwise.
 const OPEN_LIMIT: Duration = Duration::from_secs(30);
 /// How often ZooKeeper's sessions are kept, asked or not. Far below any timeout we ask for.
 const PING_EVERY: Duration = Duration::from_secs(3);
@@ -61,6 +62,24 @@ impl From<Protocol> for Language {
             Protocol::Etcd => Language::Etcd,
             Protocol::Zookeeper => Language::Zookeeper,
         }
+    }
+}
+
+/// How servers are reached, and as whom.
+#[derive(Clone, Debug)]
+pub struct Access {
+    /// How connections are encrypted; nothing: they are not.
+    pub tls: Option<Tls>,
+    /// etcd: what every request shows of who sends it.
+    pub token: Option<String>,
+    /// How long a server may take to take a connection.
+    pub patience: Duration,
+}
+
+impl Default for Access {
+    /// Plain, as nobody.
+    fn default() -> Access {
+        Access { tls: None, token: None, patience: OPEN_LIMIT }
     }
 }
 
@@ -145,7 +164,7 @@ enum Wire {
 
 struct Line {
     address: SocketAddr,
-    stream: TcpStream,
+    socket: Socket,
     wire: Wire,
     out: Vec<u8>,
     written: usize,
@@ -159,6 +178,7 @@ struct Line {
 pub struct Lines {
     poll: Poll,
     language: Language,
+    access: Access,
     lines: Vec<Line>,
     dirty: Vec<usize>,
     reopen: Vec<(Instant, usize)>,
@@ -171,24 +191,34 @@ pub struct Lines {
 impl Lines {
     /// Opens a connection to each of `addresses`, in their order, and waits until all can be used.
     pub fn open(language: impl Into<Language>, addresses: &[SocketAddr]) -> Result<Lines, String> {
-        let mut all = Lines::start(language, addresses)?;
-        let mut opening = Opening { until: all.now + OPEN_LIMIT, why: String::new() };
+        Lines::open_as(language, addresses, Access::default())
+    }
+
+    /// The same where not everybody may come.
+    pub fn open_as(language: impl Into<Language>, addresses: &[SocketAddr], access: Access) -> Result<Lines, String> {
+        let patience = access.patience;
+        let mut all = Lines::start(language, addresses, access)?;
+        let mut opening = Opening { until: all.now + patience, why: String::new() };
         all.run(&mut opening)?;
         if all.lines.iter().any(|line| !line.open) {
-            return Err(format!("a connection was not open within {OPEN_LIMIT:?}: {}", opening.why));
+            return Err(format!("a connection was not open within {patience:?}: {}", opening.why));
         }
         Ok(all)
     }
 
     /// The same without waiting.
-    pub fn start(language: impl Into<Language>, addresses: &[SocketAddr]) -> Result<Lines, String> {
+    pub(crate) fn start(
+        language: impl Into<Language>,
+        addresses: &[SocketAddr],
+        access: Access,
+    ) -> Result<Lines, String> {
         let language = language.into();
         let failed = |error: io::Error| format!("opening connections: {error}");
         let now = Instant::now();
         let poll = Poll::new().map_err(failed)?;
         let (lines, dirty, reopen) = (Vec::new(), Vec::new(), Vec::new());
         let scratch = vec![0; READ_BYTES];
-        let mut all = Lines { poll, language, lines, dirty, reopen, scratch, now, pinged: now, bytes_read: 0 };
+        let mut all = Lines { poll, language, access, lines, dirty, reopen, scratch, now, pinged: now, bytes_read: 0 };
         for (at, address) in addresses.iter().enumerate() {
             let line = all.connect(*address, at).map_err(failed)?;
             all.lines.push(line);
@@ -197,15 +227,18 @@ impl Lines {
     }
 
     fn connect(&mut self, address: SocketAddr, at: usize) -> io::Result<Line> {
-        let mut stream = TcpStream::connect(address)?;
-        self.poll.registry().register(&mut stream, Token(at), Interest::READABLE | Interest::WRITABLE)?;
+        let mut socket = Socket::open(address, self.access.tls.as_ref())?;
+        self.poll.registry().register(socket.stream(), Token(at), Interest::READABLE | Interest::WRITABLE)?;
         let mut out = Vec::new();
         let wire = match self.language {
-            Language::Etcd => Wire::Etcd(Box::new(grpc::Connection::new(&address.to_string(), &mut out))),
+            Language::Etcd => {
+                let headers = RequestHeaders::new(&address.to_string(), &self.access);
+                Wire::Etcd(Box::new(grpc::Connection::new(headers, &mut out)))
+            }
             Language::Zookeeper => Wire::Zookeeper(zookeeper::Connection::new(SESSION_TIMEOUT_MS, &mut out)),
             Language::Redis => Wire::Redis(redis::Connection::new(&mut out)),
         };
-        Ok(Line { address, stream, wire, out, written: 0, rest: Vec::new(), open: false, dirty: false })
+        Ok(Line { address, socket, wire, out, written: 0, rest: Vec::new(), open: false, dirty: false })
     }
 
     /// How many there are.
@@ -312,15 +345,17 @@ impl Lines {
     fn read(&mut self, at: usize, to_the_end: bool, actor: &mut impl Actor) {
         let mut scratch = std::mem::take(&mut self.scratch);
         let broken = loop {
-            match self.lines[at].stream.read(&mut scratch) {
+            let socket = &mut self.lines[at].socket;
+            match socket.read(&mut scratch) {
                 Ok(0) => break Some(Broken("the server closed the connection".to_string())),
                 Ok(count) => {
+                    let is_empty = count < scratch.len() && socket.tells_when_empty();
                     self.now = Instant::now();
                     self.bytes_read += count as u64;
                     if let Err(broken) = self.take(at, &scratch[..count], actor) {
                         break Some(broken);
                     }
-                    if count < scratch.len() && !to_the_end {
+                    if is_empty && !to_the_end {
                         break None;
                     }
                 }
@@ -332,6 +367,8 @@ impl Lines {
         self.scratch = scratch;
         if let Some(Broken(why)) = broken {
             self.lose(at, &why, actor);
+        } else if self.lines[at].socket.wants_write() {
+            self.mark(at);
         }
     }
 
@@ -451,8 +488,11 @@ impl Drop for Lines {
 
 impl Line {
     fn flush(&mut self) -> io::Result<()> {
-        while self.written < self.out.len() {
-            match self.stream.write(&self.out[self.written..]) {
+        loop {
+            let rest = &self.out[self.written..];
+            let sent = if rest.is_empty() { self.socket.push().map(|()| 0) } else { self.socket.write(rest) };
+            match sent {
+                Ok(_) if rest.is_empty() => break,
                 Ok(count) => self.written += count,
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
                 // Not connected yet, or no room: the kernel says when.
@@ -462,7 +502,7 @@ impl Line {
         }
         if !self.open {
             // Only here is it certain that there is a connection to set it on.
-            self.stream.set_nodelay(true)?;
+            self.socket.stream().set_nodelay(true)?;
         }
         self.out.clear();
         self.written = 0;

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use crate::etcd_messages::{self, method};
-use crate::lines::{Actor, Answer, Language, Lines, Tag, Turn};
+use crate::lines::{Access, Actor, Answer, Language, Lines, Tag, Turn};
 use crate::redis::Value;
 use crate::workload::BESIDE;
 use crate::zookeeper::{self, opcode};
@@ -37,7 +37,7 @@ pub fn first_read(
         why: None,
     };
     while !probe.is_over {
-        let mut lines = Lines::start(language, &[address])?;
+        let mut lines = Lines::start(language, &[address], Access::default())?;
         probe.open_by = lines.now() + PATIENCE;
         lines.run(&mut probe)?;
     }

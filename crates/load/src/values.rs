@@ -7,6 +7,10 @@ use crate::random::Random;
 const POOL_BYTES: usize = 1 << 20;
 /// What every value begins with: its key's number.
 const MARK_BYTES: usize = 8;
+/// What one request takes at most: less than the 1 MiB of ZooKeeper and the 1.5 MiB of etcd.
+const REQUEST_BYTES: usize = 900 << 10;
+/// What stands around a value in a request, its key included.
+const AROUND_BYTES: usize = 128;
 /// Bytes of an etcd key.
 pub const KEY_BYTES: usize = 20;
 
@@ -28,6 +32,11 @@ impl Values {
     /// Bytes of each.
     pub fn bytes(&self) -> usize {
         self.bytes
+    }
+
+    /// How many of them go into one request: `most`, or as many as a server takes.
+    pub(crate) fn per_request(&self, most: u64) -> u64 {
+        most.min((REQUEST_BYTES / (self.bytes + AROUND_BYTES)) as u64).max(1)
     }
 
     /// Writes a value of key `number`.

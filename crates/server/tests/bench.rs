@@ -9,11 +9,14 @@ mod support;
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use support::tls::Office;
+use support::users::guard;
 use support::{Cluster, free_ports, tidelock};
 use tidelock_load::{
     Fill, Kind, Lines, Load, LockLoad, NativeSessions, Parties, PhaserLoad, Protocol, Until, Values, Workload,
     ZnodeFill, lock_natively, run, run_over, spread,
 };
+use tidelock_tls::Use;
 
 const KEYS: u64 = 1_500;
 const VALUE_BYTES: usize = 256;
@@ -136,4 +139,44 @@ fn the_command_line_loads_a_node_and_says_how_it_took_it() {
     let output = bench(&["--endpoints", &etcd, "--workload", "create"]);
     assert_eq!(output.status.code(), Some(2));
     assert!(String::from_utf8_lossy(&output.stderr).contains("serializable-get"));
+}
+
+/// Servers worth measuring have certificates and users. Whoever may not come in is told so at once, not by figures.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_command_line_loads_a_node_that_has_certificates_and_users() {
+    let office = Office::new("Bench");
+    office.issue("server", "server", Use::Server);
+    let mut cluster = Cluster::prepare(1, &[]);
+    let secure_zookeeper = free_ports(1)[0];
+    let node = &mut cluster.nodes[0];
+    node.add_arguments(&office.shown("", "server"));
+    node.add_arguments(&office.shown("zookeeper-", "server"));
+    node.add_arguments(&["--zookeeper-secure-listen".to_owned(), format!("127.0.0.1:{secure_zookeeper}")]);
+    cluster.start_all();
+    let (url, authority) = (cluster.nodes[0].secure_url(), office.file("ca.pem"));
+    let bench = |endpoint: &str, arguments: &[&str]| {
+        let usual = ["--ops", "300", "--keys", "100", "--value-bytes", "20000"];
+        let output = tidelock().arg("bench").args(["--endpoints", endpoint]).args(usual).args(arguments).output();
+        let output = output.unwrap();
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        (output.status.code(), text(&output.stdout), text(&output.stderr))
+    };
+    let done = |(code, said, error): (Option<i32>, String, String)| {
+        assert!(code == Some(0) && said.starts_with("300 operations") && !said.contains("failed"), "{said}{error}");
+    };
+    let trusting = ["--cacert", authority.as_str()];
+    done(bench(&url, &[&trusting[..], &["--workload", "mixed"]].concat()));
+    let zookeeper = [&trusting[..], &["--protocol", "zookeeper", "--workload", "set"]].concat();
+    done(bench(&format!("https://127.0.0.1:{secure_zookeeper}"), &zookeeper));
+
+    let with_users = Cluster::start(1);
+    let guarded = with_users.nodes[0].client_url();
+    guard(&guarded).await;
+    done(bench(&guarded, &["--user", "root:secret"]));
+    let (code, _, error) = bench(&guarded, &["--user", "root:wrong"]);
+    assert!(code == Some(1) && error.contains("authentication failed"), "{code:?} {error}");
+
+    let stranger = Office::new("Stranger");
+    let (code, _, error) = bench(&url, &["--cacert", &stranger.file("ca.pem"), "--timeout-ms", "1000"]);
+    assert!(code == Some(1) && error.contains("--cacert"), "{code:?} {error}");
 }

@@ -35,20 +35,32 @@ impl Connector {
         Ok(Connector { config })
     }
 
+    /// What it encrypts with at present, for who drives a connection without tokio.
+    #[must_use]
+    pub fn config(&self) -> Arc<ClientConfig> {
+        self.config.current()
+    }
+
     /// Shakes hands with `host`, a name or an address (IPv6 with or without brackets), which the certificate must
     /// be for. A server may still refuse our certificate after this: its reason then comes with the first read.
     pub async fn connect<IO>(&self, host: &str, io: IO) -> Result<SecureStream<IO>, Refusal>
     where
         IO: AsyncRead + AsyncWrite + Unpin,
     {
-        let bare = host.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).unwrap_or(host);
-        let name = ServerName::try_from(bare.to_owned()).map_err(|_| {
+        let name = host_name(host).ok_or_else(|| {
             Refusal::new(&std::io::Error::other(format!("{host:?} is no host name that TLS can check")))
         })?;
         let connector = TlsConnector::from(self.config.current());
         let stream = connector.connect(name, io).await.map_err(|error| Refusal::new(&error))?;
         Ok(SecureStream::new(stream))
     }
+}
+
+/// A name or an address (IPv6 with or without brackets) as a certificate may be for it.
+#[must_use]
+pub fn host_name(host: &str) -> Option<ServerName<'static>> {
+    let bare = host.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).unwrap_or(host);
+    ServerName::try_from(bare.to_owned()).ok()
 }
 
 impl fmt::Debug for Connector {

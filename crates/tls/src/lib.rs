@@ -40,12 +40,13 @@ mod version_1;
 mod tests;
 
 pub use authority::{Authority, Issued, MakeError, Order, Use, Validity};
-pub use client::Connector;
+pub use client::{Connector, host_name};
 pub use distinguished_name::distinguished_name;
 pub use load::{Part, TlsError};
 pub use names::{common_name, serial};
 pub use protocol::{Protocol, Version};
 pub use refusal::{Refusal, RefusalLog};
+pub use rustls::ClientConfig;
 pub use server::{Accepted, Acceptor};
 pub use settings::{ClientSettings, Identity, Leniency, Names, ServerSettings, ServerTrust, Trust};
 pub use stream::SecureStream;

@@ -9,7 +9,7 @@ use crate::lines::{Lines, Tag};
 use crate::random::Random;
 use crate::values::{self, Values};
 
-/// etcd's default limit.
+/// etcd's default limit. Large values make it fewer.
 const PUTS_PER_TXN: u64 = 128;
 
 /// Keys `0..keys`.
@@ -29,7 +29,7 @@ impl Fill {
 impl Workload for Fill {
     fn send(&mut self, lines: &mut Lines, line: usize, tag: Tag, random: &mut Random) -> u64 {
         let first = self.next;
-        self.next = (first + PUTS_PER_TXN).min(self.keys);
+        self.next = (first + self.values.per_request(PUTS_PER_TXN)).min(self.keys);
         lines.call(line, tag, method::TXN, |out| {
             for number in first..self.next {
                 let key = values::key(number);

@@ -9,7 +9,7 @@ use crate::random::Random;
 use crate::values::{self, Values};
 use crate::zookeeper::{self as wire, opcode};
 
-/// Znodes of one transaction: a hundred of 16 KiB would be above what ZooKeeper takes in a request.
+/// Znodes of one transaction. Large values make it fewer.
 const CREATES_PER_MULTI: u64 = 32;
 /// Children below `/bench/c`.
 pub(super) const CHILDREN: u64 = 100;
@@ -54,7 +54,7 @@ impl ZnodeFill {
 impl Workload for ZnodeFill {
     fn send(&mut self, lines: &mut Lines, line: usize, tag: Tag, random: &mut Random) -> u64 {
         let first = self.next;
-        self.next = (first + CREATES_PER_MULTI).min(self.total());
+        self.next = (first + self.values.per_request(CREATES_PER_MULTI)).min(self.total());
         lines.ask(line, tag, opcode::MULTI, |out| {
             for (path, number) in self.paths(first, self.next) {
                 multi_head(out, opcode::CREATE, false);

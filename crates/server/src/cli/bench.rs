@@ -2,7 +2,7 @@
 
 use clap::{Args, ValueEnum};
 
-use super::Output;
+use super::ClientArgs;
 
 /// `tidelock bench`.
 #[derive(Debug, Args)]
@@ -11,15 +11,12 @@ use super::Output;
   tidelock bench --workload get --in-flight 1000 --endpoints 10.0.0.1:2379,10.0.0.2:2379
   tidelock bench --protocol zookeeper --endpoints 10.0.0.1:2181 --workload set
   tidelock bench --workload put --rate 5000                      5000 a second, whatever the server does
+  tidelock bench --endpoints https://10.0.0.1:2379 --cacert ca.pem --user bench:secret
 
 Workloads: put, txn, get, serializable-get, range, mixed for etcd; create, set, get, exists, children, sync-get for
 ZooKeeper. It writes keys that begin with `bench/`, or znodes below /bench, and leaves them there: not for a cluster
-that others use. Without TLS and without users.")]
+that others use.")]
 pub(crate) struct BenchArgs {
-    /// Nodes to load, comma separated; connections are spread over them
-    #[arg(long, value_name = "HOST:PORT", value_delimiter = ',', default_value = "127.0.0.1:2379")]
-    pub(crate) endpoints: Vec<String>,
-
     /// The protocol to speak
     #[arg(long, value_enum, default_value = "etcd")]
     pub(crate) protocol: BenchProtocol,
@@ -60,9 +57,9 @@ pub(crate) struct BenchArgs {
     #[arg(long)]
     pub(crate) no_fill: bool,
 
-    /// How answers are printed
-    #[arg(long, value_enum, default_value = "text")]
-    pub(crate) output: Output,
+    /// Connections are spread over all of the nodes
+    #[command(flatten)]
+    pub(crate) client: ClientArgs,
 }
 
 /// What is spoken.

@@ -1,10 +1,15 @@
 //! `tidelock bench`: load for any server that speaks etcd's or ZooKeeper's protocol, and how it took it.
 
+use std::collections::BTreeMap;
 use std::net::{SocketAddr, ToSocketAddrs};
+use std::sync::Arc;
 use std::time::Duration;
 
-use tidelock_load::{Done, Fill, Kind, Load, Protocol, Until, Values, Workload, ZnodeFill};
+use tidelock_load::{Access, Done, Fill, Kind, Lines, Load, Protocol, Tls, Until, Values, Workload, ZnodeFill};
+use tidelock_tls::host_name;
 
+use super::connection;
+use super::dialing::resolve;
 use crate::cli::{BenchArgs, BenchProtocol, Output};
 use crate::failure::Failure;
 use crate::output::Printer;
@@ -22,17 +27,17 @@ const FILL_IN_FLIGHT: usize = 8;
 const NODE_EXISTS: &str = "ZooKeeper's error -110";
 
 /// Runs the load and prints what came of it.
-pub(crate) fn bench(args: &BenchArgs) -> Result<(), Failure> {
+pub(crate) async fn bench(args: &BenchArgs) -> Result<(), Failure> {
     let protocol = match args.protocol {
         BenchProtocol::Etcd => Protocol::Etcd,
         BenchProtocol::Zookeeper => Protocol::Zookeeper,
     };
     let kind = Kind::of(protocol, &args.workload).map_err(Failure::usage)?;
-    let endpoints = args.endpoints.iter().map(|text| address(text)).collect::<Result<Vec<SocketAddr>, Failure>>()?;
+    let places = Places::find(args, protocol).await?;
     let values = Values::new(args.value_bytes as usize);
     if !args.no_fill {
         let spinner = progress::spinner("writing keys");
-        fill(protocol, &endpoints, args.keys, &values)?;
+        fill(&places, args.keys, &values)?;
         spinner.finish_and_clear();
     }
     let until = args.ops.map_or(Until::Elapsed(Duration::from_secs(args.seconds)), Until::Operations);
@@ -45,34 +50,90 @@ pub(crate) fn bench(args: &BenchArgs) -> Result<(), Failure> {
         Some(_) => CONNECTIONS_OF_RATE,
         None => in_flight.div_ceil(IN_FLIGHT_PER_CONNECTION).min(CONNECTIONS_MAX),
     };
-    let addresses = tidelock_load::spread(&endpoints, args.connections.map_or(usual, |count| count as usize));
+    let connections = args.connections.map_or(usual, |count| count as usize);
     let spinner = progress::spinner(&args.workload);
+    let mut lines = places.open(&tidelock_load::spread(&places.addresses, connections))?;
     let mut workload = kind.start(args.keys, &values, 0);
-    let done = tidelock_load::run(protocol, &addresses, workload.as_mut(), &load).map_err(unreachable_server)?;
+    let done = tidelock_load::run_over(&mut lines, workload.as_mut(), &load).map_err(unreachable_server)?;
     spinner.finish_and_clear();
     print(args, &done)
 }
 
-fn address(text: &str) -> Result<SocketAddr, Failure> {
-    if text.starts_with("https://") {
-        return Err(Failure::usage(format!("{text}: the load is sent without TLS; give a plain port")));
+/// The servers, and how they are reached.
+struct Places {
+    protocol: Protocol,
+    addresses: Vec<SocketAddr>,
+    access: Access,
+}
+
+impl Places {
+    async fn find(args: &BenchArgs, protocol: Protocol) -> Result<Places, Failure> {
+        let patience = Duration::from_millis(args.client.connection.timeout_ms);
+        let mut places =
+            Places { protocol, addresses: Vec::new(), access: Access { tls: None, token: None, patience } };
+        for given in &args.client.endpoints {
+            places.add(given, args)?;
+        }
+        if places.access.tls.is_some() && places.addresses.len() > places.secure() {
+            let hint = "write all of them with https://, or none";
+            return Err(Failure::usage("some of --endpoints have TLS and others have not").hint(hint));
+        }
+        places.access.token = match protocol {
+            Protocol::Etcd => connection::token(&args.client).await?,
+            Protocol::Zookeeper if args.client.connection.user.is_some() => {
+                let hint = "leave it out: the znodes that are made are open to everyone";
+                return Err(Failure::usage("--user is for etcd's protocol").hint(hint));
+            }
+            Protocol::Zookeeper => None,
+        };
+        Ok(places)
     }
-    let bare = text.strip_prefix("http://").unwrap_or(text).trim_end_matches('/');
-    let found = bare.to_socket_addrs().ok().and_then(|mut found| found.next());
-    found.ok_or_else(|| Failure::usage(format!("{text} is not HOST:PORT, or the host is not known")))
+
+    fn add(&mut self, given: &str, args: &BenchArgs) -> Result<(), Failure> {
+        let (url, dialer) = resolve(given, &args.client.connection)?;
+        let unknown = || Failure::usage(format!("{given} is not HOST:PORT, or the host is not known"));
+        let bare = url.split_once("://").map_or(url.as_str(), |(_, rest)| rest).trim_end_matches('/');
+        let address = bare.to_socket_addrs().ok().and_then(|mut found| found.next()).ok_or_else(unknown)?;
+        self.addresses.push(address);
+        let Some(dialer) = dialer else { return Ok(()) };
+        let (host, _) = bare.rsplit_once(':').ok_or_else(unknown)?;
+        let mut config = dialer.config();
+        if self.protocol == Protocol::Zookeeper {
+            // What its clients speak has no name in TLS.
+            Arc::make_mut(&mut config).alpn_protocols.clear();
+        }
+        let name = host_name(host).ok_or_else(unknown)?;
+        let tls = self.access.tls.get_or_insert_with(|| Tls { config, names: BTreeMap::new() });
+        tls.names.insert(address, name);
+        Ok(())
+    }
+
+    /// How many of them have TLS.
+    fn secure(&self) -> usize {
+        let names = self.access.tls.as_ref().map(|tls| &tls.names);
+        self.addresses.iter().filter(|address| names.is_some_and(|names| names.contains_key(address))).count()
+    }
+
+    fn open(&self, addresses: &[SocketAddr]) -> Result<Lines, Failure> {
+        Lines::open_as(self.protocol, addresses, self.access.clone()).map_err(unreachable_server)
+    }
 }
 
 fn unreachable_server(why: String) -> Failure {
-    Failure::new(why).hint("check --endpoints and --protocol: 2379 is etcd's port, 2181 is ZooKeeper's")
+    Failure::new(why).hint(
+        "check --endpoints and --protocol: 2379 is etcd's port, 2181 is ZooKeeper's; servers with TLS need https:// \
+         and --cacert",
+    )
 }
 
-fn fill(protocol: Protocol, endpoints: &[SocketAddr], keys: u64, values: &Values) -> Result<(), Failure> {
-    let mut fill: Box<dyn Workload> = match protocol {
+fn fill(places: &Places, keys: u64, values: &Values) -> Result<(), Failure> {
+    let mut fill: Box<dyn Workload> = match places.protocol {
         Protocol::Etcd => Box::new(Fill::new(keys, values.clone())),
         Protocol::Zookeeper => Box::new(ZnodeFill::new(keys, values.clone())),
     };
     let load = Load::closed(FILL_IN_FLIGHT, Until::Done);
-    let done = tidelock_load::run(protocol, &endpoints[..1], fill.as_mut(), &load).map_err(unreachable_server)?;
+    let mut lines = places.open(&places.addresses[..1])?;
+    let done = tidelock_load::run_over(&mut lines, fill.as_mut(), &load).map_err(unreachable_server)?;
     match done.check(0) {
         Err(_) if done.first_failure.as_deref() == Some(NODE_EXISTS) => Ok(()),
         Err(why) => Err(Failure::new(format!("writing keys: {why}"))),
@@ -81,12 +142,12 @@ fn fill(protocol: Protocol, endpoints: &[SocketAddr], keys: u64, values: &Values
 }
 
 fn print(args: &BenchArgs, done: &Done) -> Result<(), Failure> {
-    let printer = Printer::new(args.output);
+    let printer = Printer::new(args.client.output);
     let (operations, seconds) = (done.latencies.count(), done.elapsed.as_secs_f64());
     let per_s = operations as f64 / seconds.max(1e-9);
     let us = |per_mille| done.latencies.quantile(per_mille).as_secs_f64() * 1e6;
     let max_us = done.latencies.max().as_secs_f64() * 1e6;
-    match args.output {
+    match args.client.output {
         Output::Json => printer.json(&serde_json::json!({
             "workload": args.workload,
             "operations": operations,
@@ -112,7 +173,7 @@ fn print(args: &BenchArgs, done: &Done) -> Result<(), Failure> {
     }
     match &done.first_failure {
         Some(first) if operations == 0 => Err(Failure::new(format!("every operation failed, the first with: {first}"))),
-        Some(first) if args.output == Output::Text => {
+        Some(first) if args.client.output == Output::Text => {
             Ok(printer.line(&format!("{} operations failed, the first with: {first}", done.failed))?)
         }
         _ => Ok(()),

@@ -33,15 +33,27 @@ const PING_INTERVAL: Duration = Duration::from_secs(10);
 
 /// A connection whose every request must be answered in time.
 pub(crate) async fn connect(args: &ClientArgs) -> Result<Connection, Failure> {
-    connect_first(args, Some(Duration::from_millis(args.connection.timeout_ms))).await
+    come_in(reach_in_time(args).await?, args).await
 }
 
 /// A connection for streams, which are silent as long as nothing happens.
 pub(crate) async fn connect_for_streams(args: &ClientArgs) -> Result<Connection, Failure> {
-    connect_first(args, None).await
+    come_in(reach_first(args, None).await?, args).await
 }
 
-async fn connect_first(args: &ClientArgs, timeout: Option<Duration>) -> Result<Connection, Failure> {
+/// What whoever comes in gets for the password, for who brings connections of his own. Nothing without a user.
+pub(crate) async fn token(args: &ClientArgs) -> Result<Option<String>, Failure> {
+    if credentials(&args.connection)?.is_none() {
+        return Ok(None);
+    }
+    authenticate(&reach_in_time(args).await?, args).await
+}
+
+async fn reach_in_time(args: &ClientArgs) -> Result<Channel, Failure> {
+    reach_first(args, Some(Duration::from_millis(args.connection.timeout_ms))).await
+}
+
+async fn reach_first(args: &ClientArgs, timeout: Option<Duration>) -> Result<Channel, Failure> {
     let mut reasons = Vec::new();
     for url in &args.endpoints {
         let (endpoint, tls) = parse_endpoint(url, args)?;
@@ -55,7 +67,7 @@ async fn connect_first(args: &ClientArgs, timeout: Option<Duration>) -> Result<C
             None => endpoint.connect().await,
         };
         match connected {
-            Ok(channel) => return come_in(channel, args).await,
+            Ok(channel) => return Ok(channel),
             Err(error) => reasons.push(format!("{url}: {}", root_cause(&error))),
         }
     }
@@ -65,16 +77,19 @@ async fn connect_first(args: &ClientArgs, timeout: Option<Duration>) -> Result<C
     ))
 }
 
-/// Shows the password once, if there is one to show; everything after that carries the token.
+/// Everything after this carries the token.
 async fn come_in(channel: Channel, args: &ClientArgs) -> Result<Connection, Failure> {
-    let Some((name, password)) = credentials(&args.connection)? else {
-        return Ok(Connection::new(channel, Credential(None)));
-    };
+    let token = authenticate(&channel, args).await?.map(|token| token.parse()).transpose();
+    let token = token.map_err(|_| Failure::new("the node gave a token that cannot be used"))?;
+    Ok(Connection::new(channel, Credential(token)))
+}
+
+/// Shows the password once, if there is one to show.
+async fn authenticate(channel: &Channel, args: &ClientArgs) -> Result<Option<String>, Failure> {
+    let Some((name, password)) = credentials(&args.connection)? else { return Ok(None) };
     let request = AuthenticateRequest { name, password };
     let answer = AuthClient::new(channel.clone()).authenticate(request).await;
-    let token = answer.map_err(|status| read_failure(&status))?.into_inner().token;
-    let token = token.parse().map_err(|_| Failure::new("the node gave a token that cannot be used"))?;
-    Ok(Connection::new(channel, Credential(Some(token))))
+    Ok(Some(answer.map_err(|status| read_failure(&status))?.into_inner().token))
 }
 
 /// A connection that says who uses it.

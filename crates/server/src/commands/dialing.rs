@@ -7,7 +7,9 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use hyper_util::rt::TokioIo;
-use tidelock_tls::{ClientSettings, Connector, Identity, Names, Protocol, SecureStream, ServerTrust, Trust};
+use tidelock_tls::{
+    ClientConfig, ClientSettings, Connector, Identity, Names, Protocol, SecureStream, ServerTrust, Trust,
+};
 use tokio::net::TcpStream;
 use tonic::codegen::http::Uri;
 use tonic::codegen::{BoxFuture, Service};
@@ -23,6 +25,11 @@ const HTTPS_PORT: u16 = 443;
 pub(crate) struct Dialer(Arc<Connector>);
 
 impl Dialer {
+    /// What it encrypts with, for who brings a connection of his own.
+    pub(crate) fn config(&self) -> Arc<ClientConfig> {
+        self.0.config()
+    }
+
     /// Connects to `host`, which may be an IPv6 address in brackets.
     pub(crate) async fn dial(self, host: String, port: u16) -> std::io::Result<SecureStream<TcpStream>> {
         let bare = host.trim_start_matches('[').trim_end_matches(']');

@@ -49,7 +49,7 @@ pub(crate) fn run(command: Command) -> Result<(), Failure> {
             Command::History(args) => Box::pin(history::history(&args)).await,
             Command::Status(args) => Box::pin(status::status(&args)).await,
             Command::Certs(args) => certs::certs(&args),
-            Command::Bench(args) => bench::bench(&args),
+            Command::Bench(args) => Box::pin(bench::bench(&args)).await,
             Command::Lock(args) => Box::pin(lock::lock(&args)).await,
             Command::Elect(args) => Box::pin(lock::elect(&args)).await,
             Command::Barrier(args) => Box::pin(barrier::barrier(&args)).await,
