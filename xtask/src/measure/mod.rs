@@ -1,8 +1,11 @@
-//! `cargo xtask measure`: what the store and the server weigh, and what their background work costs.
+//! `cargo xtask measure`: what the store and the server weigh, what their background work costs, and what the machine
+//! takes whatever they do.
 //!
-//! `state` looks at the store alone, in this process: no network, no disk, no noise. `memory` and
-//! `snapshot` look at the real server from outside. docs/internals/benchmarks.md says how to read them.
+//! `state` looks at the store alone, in this process: no network, no disk, no noise. `memory` and `snapshot` look at
+//! the real server from outside, `limits` at the machine without a server. docs/internals/benchmarks.md says how to
+//! read them.
 
+pub(crate) mod limits;
 pub(crate) mod memory;
 mod paced;
 pub(crate) mod snapshot;
@@ -20,6 +23,8 @@ const LEASE_AND_KEY_BUDGET: u64 = 549;
 /// What to measure.
 #[derive(Subcommand)]
 pub(crate) enum Measure {
+    /// What no server on this machine can go below: syncs, agreements and sends with nothing around them
+    Limits(limits::Options),
     /// The server's memory per key and per lease, and how long it takes to come back
     Memory(memory::Options),
     /// What requests feel while the server writes a snapshot

@@ -53,7 +53,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "load",
         ],
     ),
-    ("xtask", &["model", "state", "etcd-api", "client", "simulator", "conformance", "free-ports", "load"]),
+    ("xtask", &["model", "state", "etcd-api", "client", "simulator", "conformance", "free-ports", "journal", "load"]),
 ];
 
 /// What the pure crates may bring in from outside, and with what right: plain data, hashing of bytes,
