@@ -108,8 +108,10 @@ pub(super) async fn run(bench: &mut Bench) -> Result<()> {
         bench.report.note(suite.name(), REDIS_NOTE);
     }
     warm_up(bench, &all).await?;
-    let each = each.iter().map(|&workers| Case { workers, contended: false, time });
-    let one = one.iter().map(|&workers| Case { workers, contended: true, time });
+    let in_flight = bench.options.in_flight.clone();
+    let wanted = |workers: &&usize| in_flight.as_ref().is_none_or(|chosen| chosen.contains(workers));
+    let each = each.iter().filter(wanted).map(|&workers| Case { workers, contended: false, time });
+    let one = one.iter().filter(wanted).map(|&workers| Case { workers, contended: true, time });
     for case in each.chain(one) {
         let name = if case.contended { ONE } else { EACH };
         let amount = Amount { count: case.workers as u64, of: "workers" };
@@ -122,7 +124,7 @@ pub(super) async fn run(bench: &mut Bench) -> Result<()> {
         let mut clusters = bench.start_those(suite, nodes, speaks).await?;
         warm_up(bench, &clusters).await?;
         let waiters: &[usize] = if way == Way::Native { &WAITERS_OF_OURS } else { &WAITERS_IN_THEIR_WAYS };
-        for &workers in waiters {
+        for &workers in waiters.iter().filter(wanted) {
             let case = Case { workers, contended: true, time };
             let amount = Amount { count: workers as u64, of: "workers" };
             let measure = async |cluster: &mut Cluster| lock(cluster, way, case).await;

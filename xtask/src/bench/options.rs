@@ -32,7 +32,7 @@ pub(crate) struct Options {
     /// Cluster sizes, comma separated
     #[arg(long, value_delimiter = ',', default_value = "1,3", value_parser = positive)]
     pub(super) nodes: Vec<usize>,
-    /// Operations in flight, comma separated [default: as suits the workload]
+    /// Operations in flight, in the suite locks workers, comma separated [default: as suits the workload]
     #[arg(long, value_delimiter = ',', value_parser = positive)]
     pub(super) in_flight: Option<Vec<usize>>,
     /// Which workloads of the suites etcd and zookeeper, comma separated [default: all]
