@@ -188,29 +188,29 @@ impl<D: Disk> Journal<D> {
         Ok(entries)
     }
 
-    /// Gives up segments that hold nothing after `up_to`, as far as a finished snapshot covers them.
-    /// Syncs first if it finds any.
+    /// Gives up the oldest segment if it holds nothing after `up_to` and a finished snapshot covers it; whether the next
+    /// one can go as well. One at a time, because each keeps the disk busy. Syncs before it does.
     ///
     /// # Errors
     /// The journal cannot be used any more.
-    pub fn trim(&mut self, up_to: LogIndex) -> io::Result<()> {
+    pub fn trim_one(&mut self, up_to: LogIndex) -> io::Result<bool> {
         self.check_usable()?;
         let covered = latest_snapshot(&self.disk).map(|found| found.map_or(0, |name| name.index.0.min(up_to.0)));
         let mut covered = self.fail_on_error(covered)?;
         if tidelock_model::planted!(JournalTrimmedTooSoon) {
             covered = up_to.0;
         }
-        if self.segments.len() > 1 && self.segments[0].highest <= covered {
-            // What replaced entries of these segments must be durable before they go. Otherwise a crash
-            // brings back what was written after the replaced ones, and the proof that the snapshot
-            // contradicts it is gone.
-            self.sync()?;
+        let goes = |segments: &VecDeque<Segment>| segments.len() > 1 && segments[0].highest <= covered;
+        if !goes(&self.segments) {
+            return Ok(false);
         }
-        while self.segments.len() > 1 && self.segments[0].highest <= covered {
-            let dropped = self.drop_oldest();
-            self.fail_on_error(dropped)?;
-        }
-        Ok(())
+        // What replaced entries of these segments must be durable before they go. Otherwise a crash
+        // brings back what was written after the replaced ones, and the proof that the snapshot
+        // contradicts it is gone.
+        self.sync()?;
+        let dropped = self.drop_oldest();
+        self.fail_on_error(dropped)?;
+        Ok(goes(&self.segments))
     }
 
     /// Starts the log anew after a snapshot installed from a peer: what was there is irrelevant, the

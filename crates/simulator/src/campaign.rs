@@ -49,7 +49,7 @@ const STACK_BYTES: usize = 16 << 20;
 /// commands print them.
 pub const PINNED_TRACES: &[(u64, &str, u128)] = &[
     (37, "quiet", 0x1ad1_2b90_1de1_9190_f0c8_dfd8_322e_5367),
-    (17, "quiet, with native clients", 0x9784_c76f_06bc_3efa_7036_de64_cfb1_c28e),
+    (17, "quiet, with native clients", 0x931d_c8ed_4fc3_4382_adeb_5f09_650c_950f),
     (22, "brutal", 0x8be2_f1d0_94a2_5d37_e026_be3a_760f_07f0),
 ];
 

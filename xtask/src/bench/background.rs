@@ -1,10 +1,12 @@
 //! The suite `background`: what requests feel while the server compacts its history and writes a snapshot.
 //!
-//! Ours is told to write one (`POST /v1/snapshot`); etcd writes its own when it likes, so there only compaction is
+//! All of our members are told to write one at the same moment (`POST /v1/snapshot`); etcd writes its own when it likes, so there only compaction is
 //! asked for. Load is open: writes are due at fixed moments, and latency counts from there.
 
+use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
+use futures_util::future::try_join_all;
 use tidelock_load::{Kind as Work, Load, Protocol, Until, Values, spread};
 
 use super::figures::{Figures, Unit};
@@ -27,7 +29,7 @@ pub(super) async fn run(bench: &mut Bench) -> Result<()> {
     bench.begin(suite, bench.options.rounds());
     let keys = if bench.options.quick { QUICK_KEYS } else { KEYS };
     let values = Values::new(bench.options.value_bytes);
-    let mut clusters = bench.start(suite, 1).await?;
+    let mut clusters = bench.start(suite, bench.options.largest()).await?;
     for cluster in &clusters {
         prepare(cluster, Protocol::Etcd, keys, &values)?;
     }
@@ -37,6 +39,8 @@ pub(super) async fn run(bench: &mut Bench) -> Result<()> {
 }
 
 async fn disturb(cluster: &mut Cluster, keys: u64, values: &Values) -> Result<Figures> {
+    // The first part is to be calm, whatever the fill left to do.
+    cluster.quiet().await?;
     let endpoints = cluster.endpoints(Protocol::Etcd);
     let addresses = spread(&endpoints, CONNECTIONS);
     let (values, start) = (values.clone(), Instant::now());
@@ -48,10 +52,8 @@ async fn disturb(cluster: &mut Cluster, keys: u64, values: &Values) -> Result<Fi
     let from = Instant::now();
     fill::compact(&client::channel(endpoints[0])).await?;
     if cluster.system.kind == Kind::Tidelock {
-        let answer = admin::ask(cluster.admin(0), "POST", "/v1/snapshot").await?;
-        if !(200..300).contains(&answer.code) {
-            return Err(format!("the server refused a snapshot ({}): {}", answer.code, answer.body));
-        }
+        let members = (0..cluster.nodes()).map(|member| snapshot(cluster.admin(member)));
+        try_join_all(members).await?;
     }
     let to = Instant::now();
     let done = writing.await.map_err(|error| format!("the load ended: {error}"))??;
@@ -70,4 +72,12 @@ async fn disturb(cluster: &mut Cluster, keys: u64, values: &Values) -> Result<Fi
     figures.add_time("it took", to.duration_since(from));
     figures.add("seconds", Unit::Count, start.elapsed().as_secs_f64());
     Ok(figures)
+}
+
+async fn snapshot(admin: SocketAddr) -> Result<()> {
+    let answer = admin::ask(admin, "POST", "/v1/snapshot").await?;
+    match answer.code {
+        200..300 => Ok(()),
+        code => Err(format!("the server refused a snapshot ({code}): {}", answer.body)),
+    }
 }

@@ -64,18 +64,11 @@ fn of(bench: &Bench, suite: Suite) -> Result<f64> {
         Suite::Watch => 3.0 * rounds * systems * (seconds + 1.5) + START * systems,
         Suite::Leases => {
             let count = if options.quick { leases::QUICK_LEASES } else { leases::LEASES };
-            kinds
-                .iter()
-                .map(|kind| {
-                    granting(
-                        *kind,
-                        if *kind == Kind::Tidelock { count } else { options.peer_leases.min(count) },
-                        seconds,
-                    )
-                })
-                .sum()
+            let peers = options.peer_leases.min(count);
+            let of = |kind: &Kind| granting(*kind, if *kind == Kind::Tidelock { count } else { peers }, seconds);
+            rounds * kinds.iter().map(of).sum::<f64>()
         }
-        Suite::Memory => systems * (START + million / KEYS_PER_S + 3.0 * SETTLE + 5.0),
+        Suite::Memory => rounds * systems * (START + million / KEYS_PER_S + 3.0 * SETTLE + 5.0),
         Suite::Failover => {
             let stopped = if takes_part(Kind::Zookeeper) { 12.0 } else { 0.0 };
             rounds * (systems * 3.0 * 7.5 + stopped) + systems * (START + FILL) + java

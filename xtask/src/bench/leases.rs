@@ -22,18 +22,18 @@ const CONNECTIONS: usize = 8;
 
 pub(super) async fn run(bench: &mut Bench) -> Result<()> {
     let suite = Suite::Leases;
-    bench.begin(suite, 1);
+    bench.begin(suite, bench.options.rounds());
     let leases = if bench.options.quick { QUICK_LEASES } else { LEASES };
     let time = Duration::from_secs(bench.options.seconds());
-    let mut clusters = bench.start(suite, 1).await?;
+    let nodes = bench.options.largest();
     let amount = Amount { count: leases, of: "leases" };
     let peer_leases = bench.options.peer_leases.min(leases);
     let measure = async |cluster: &mut Cluster| {
         let count = if cluster.system.kind == Kind::Tidelock { leases } else { peer_leases };
         grant_and_renew(cluster, count, time).await
     };
-    // Once: the same numbers cannot be granted again.
-    bench.rounds_of(1, suite, &mut clusters, "grant, put, renew", amount, measure).await
+    // The same numbers cannot be granted again.
+    bench.rounds_on_new(suite, nodes, "grant, put, renew", amount, measure).await
 }
 
 /// Grants `leases`, puts a key for each, renews them for `time`.
@@ -58,7 +58,8 @@ pub(super) async fn grant_and_renew(cluster: &mut Cluster, leases: u64, time: Du
         return Err(why);
     }
     let (count, renewals) = (leases as f64, renewed.latencies.count().max(1) as f64);
-    let per_lease = |after: u64, before: u64| after.saturating_sub(before) as f64 / count;
+    // Of one member: each holds them all.
+    let per_lease = |after: u64, before: u64| after.saturating_sub(before) as f64 / count / cluster.nodes() as f64;
     let mut figures = Figures::default();
     figures.add("granted", Unit::Count, count);
     figures.add("grants/s", Unit::PerSecond, count / granted.elapsed.as_secs_f64().max(1e-9));

@@ -3,7 +3,7 @@
 //! First each system in its own way: the native API, etcd's Lock service, ZooKeeper's recipe, and one node of Redis with
 //! `SET NX PX` and a script. Then ours in the ways of the two that agree, for who comes with their clients.
 
-use std::time::{Duration, Instant, UNIX_EPOCH};
+use std::time::{Duration, UNIX_EPOCH};
 
 use tidelock_load::{LockLoad, Locked, Protocol, lock_by_recipe, lock_by_rpc, lock_by_set, lock_natively, spread};
 
@@ -11,8 +11,8 @@ use super::figures::{Figures, Unit};
 use super::points::using;
 use super::report::Amount;
 use super::{Bench, Suite};
+use crate::Result;
 use crate::servers::{Cluster, Kind};
-use crate::{Result, procfs};
 
 /// Workers that hand one lock on; 1 is a lock without contention.
 const WAITERS: [usize; 5] = [1, 16, 64, 100, 1000];
@@ -65,10 +65,6 @@ impl Way {
     }
 }
 
-/// How long servers may take to be done with what an ended round left them, and what an idle one takes of a processor.
-const QUIET_LIMIT: Duration = Duration::from_secs(30);
-const QUIET_LOOK: Duration = Duration::from_millis(500);
-const QUIET_SHARE: f64 = 0.1;
 /// What a Java machine does before the first case, twice: it is slow until its hot code is compiled.
 const WARM_UP: Case = Case { workers: 64, contended: false, time: Duration::from_secs(8) };
 
@@ -144,25 +140,12 @@ async fn warm_up(bench: &Bench, clusters: &[Cluster]) -> Result<()> {
     Ok(())
 }
 
-/// Waits until the servers are done with those who stood in line when the round before ended: a thousand that leave at once
-/// take etcd seconds, which are not the next round's.
-async fn quiet(pids: &[u32]) -> Result<()> {
-    let spent = || pids.iter().map(|pid| procfs::cpu_time(*pid)).sum::<Result<Duration>>();
-    let give_up = Instant::now() + QUIET_LIMIT;
-    loop {
-        let before = spent()?;
-        tokio::time::sleep(QUIET_LOOK).await;
-        let busy = spent()?.saturating_sub(before).as_secs_f64() / QUIET_LOOK.as_secs_f64();
-        if busy < QUIET_SHARE || Instant::now() > give_up {
-            return Ok(());
-        }
-    }
-}
-
 async fn lock(cluster: &Cluster, way: Way, case: Case) -> Result<Figures> {
     let Case { workers, contended, time } = case;
     let pids = cluster.pids();
-    quiet(&pids).await?;
+    // Those who stood in line when the round before ended: a thousand that leave at once take etcd seconds, which are
+    // not the next round's.
+    cluster.quiet().await?;
     // A new name each time: what an ended round leaves behind must not stand in line.
     let name = format!("bench-lock-{}", UNIX_EPOCH.elapsed().map_or(0, |since| since.as_nanos()));
     tokio::task::block_in_place(|| {

@@ -15,14 +15,13 @@ const QUICK_KEYS: u64 = 100_000;
 
 pub(super) async fn run(bench: &mut Bench) -> Result<()> {
     let suite = Suite::Memory;
-    bench.begin(suite, 1);
+    bench.begin(suite, bench.options.rounds());
     let keys = if bench.options.quick { QUICK_KEYS } else { KEYS };
     let values = Values::new(bench.options.value_bytes);
-    let mut clusters = bench.start(suite, 1).await?;
     let amount = Amount { count: keys, of: "keys" };
     let measure = async |cluster: &mut Cluster| weigh(cluster, keys, &values).await;
-    // Once: a second filling would rewrite the keys of the first.
-    bench.rounds_of(1, suite, &mut clusters, "fill, crash, restart", amount, measure).await
+    // A second filling of the same servers would rewrite the keys of the first.
+    bench.rounds_on_new(suite, 1, "fill, crash, restart", amount, measure).await
 }
 
 async fn weigh(cluster: &mut Cluster, keys: u64, values: &Values) -> Result<Figures> {

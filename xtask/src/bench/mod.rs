@@ -166,23 +166,60 @@ impl Bench {
         amount: Amount,
         measure: impl AsyncFn(&mut Cluster) -> Result<Figures>,
     ) -> Result<()> {
-        let mut samples: Vec<Vec<Figures>> = vec![Vec::new(); clusters.len()];
-        let nodes = clusters.first().map_or(0, Cluster::nodes);
+        let mut samples = vec![Vec::new(); clusters.len()];
         for round in 1..=count {
-            for (cluster, samples) in clusters.iter_mut().zip(&mut samples) {
-                let name = cluster.system.name.clone();
-                let doing = format!("{} x {name}, {case}, {} {}", cluster.nodes(), amount.count, amount.of);
-                self.say(&format!("{doing}, {round}/{count}"));
-                samples.push(measure(cluster).await.map_err(|error| format!("{doing}: {error}"))?);
-                self.bar.inc(1);
-            }
+            let doing = format!("{case}, {} {}, {round}/{count}", amount.count, amount.of);
+            self.round(clusters, &doing, &measure, &mut samples).await?;
         }
+        self.record(suite, clusters, case, amount, samples);
+        Ok(())
+    }
+
+    /// All rounds of what can be done once to a server: each on new ones.
+    async fn rounds_on_new(
+        &mut self,
+        suite: Suite,
+        nodes: usize,
+        case: &str,
+        amount: Amount,
+        measure: impl AsyncFn(&mut Cluster) -> Result<Figures>,
+    ) -> Result<()> {
+        let count = self.options.rounds();
+        let (mut clusters, mut samples) = (Vec::new(), vec![Vec::new(); self.systems_of(suite).count()]);
+        for round in 1..=count {
+            // Those of the round before end first, or they would share the machine.
+            clusters.clear();
+            clusters = self.start(suite, nodes).await?;
+            let doing = format!("{case}, {} {}, {round}/{count}", amount.count, amount.of);
+            self.round(&mut clusters, &doing, &measure, &mut samples).await?;
+        }
+        self.record(suite, &clusters, case, amount, samples);
+        Ok(())
+    }
+
+    /// Each system once.
+    async fn round(
+        &self,
+        clusters: &mut [Cluster],
+        doing: &str,
+        measure: &impl AsyncFn(&mut Cluster) -> Result<Figures>,
+        samples: &mut [Vec<Figures>],
+    ) -> Result<()> {
+        for (cluster, samples) in clusters.iter_mut().zip(samples) {
+            let doing = format!("{} x {}, {doing}", cluster.nodes(), cluster.system.name);
+            self.say(&doing);
+            samples.push(measure(cluster).await.map_err(|error| format!("{doing}: {error}"))?);
+            self.bar.inc(1);
+        }
+        Ok(())
+    }
+
+    fn record(&mut self, suite: Suite, clusters: &[Cluster], case: &str, amount: Amount, rounds: Vec<Vec<Figures>>) {
         let systems = clusters.iter().map(|cluster| cluster.system.name.clone()).collect();
         let members = clusters.iter().map(Cluster::nodes).collect();
+        let nodes = clusters.first().map_or(0, Cluster::nodes);
         let case = case.to_string();
-        let row = Row { suite: suite.name(), nodes, case, amount, systems, members, rounds: samples };
-        let text = self.report.add(row);
+        let text = self.report.add(Row { suite: suite.name(), nodes, case, amount, systems, members, rounds });
         self.bar.suspend(|| print!("{text}"));
-        Ok(())
     }
 }

@@ -33,6 +33,10 @@ const SETTLE_STEPS_MAX: usize = 40;
 /// Looks in a row at which it must hold still: allocators give memory back a second or more after it was
 /// freed.
 const SETTLE_STILL: usize = 8;
+/// Servers that use less of a processor than this are done with what they had to do, or were waited for long enough.
+const QUIET_SHARE: f64 = 0.1;
+const QUIET_LOOK: Duration = Duration::from_millis(500);
+const QUIET_LIMIT: Duration = Duration::from_secs(30);
 
 /// Which program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
@@ -264,6 +268,20 @@ impl Cluster {
     /// Where member `at` is administered.
     pub(crate) fn admin(&self, at: usize) -> SocketAddr {
         self.members[at].place.admin
+    }
+
+    /// Waits until the servers are done with what came before.
+    pub(crate) async fn quiet(&self) -> Result<()> {
+        let spent = || self.pids().iter().map(|pid| procfs::cpu_time(*pid)).sum::<Result<Duration>>();
+        let give_up = Instant::now() + QUIET_LIMIT;
+        loop {
+            let before = spent()?;
+            tokio::time::sleep(QUIET_LOOK).await;
+            let busy = spent()?.saturating_sub(before).as_secs_f64() / QUIET_LOOK.as_secs_f64();
+            if busy < QUIET_SHARE || Instant::now() > give_up {
+                return Ok(());
+            }
+        }
     }
 
     /// Resident memory of all members.

@@ -150,7 +150,7 @@ fn a_failed_write_or_sync_stops_the_journal_for_good() {
         journal.append(&[entry(2, 1, 1)], None).unwrap_err();
         journal.sync().unwrap_err();
         journal.maintain().unwrap_err();
-        journal.trim(LogIndex(1)).unwrap_err();
+        journal.trim_one(LogIndex(1)).unwrap_err();
         journal.read(LogIndex(1), LogIndex(2), 1).unwrap_err();
         driver.open().expect("a new process starts from what is there");
     }

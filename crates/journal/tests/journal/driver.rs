@@ -235,7 +235,7 @@ impl Driver {
             return Ok(());
         }
         self.write_snapshot(index, term)?;
-        self.journal().trim(LogIndex(index)).map_err(AppendError::Failed)?;
+        while self.journal().trim_one(LogIndex(index)).map_err(AppendError::Failed)? {}
         remove_older(&self.disk, 1).map_err(AppendError::Failed)
     }
 

@@ -40,10 +40,10 @@ fn indexes(recovered: &Recovered) -> Vec<u64> {
 fn trimming_goes_no_further_than_a_finished_snapshot() {
     let disk = MemoryDisk::new();
     let mut journal = journal(&disk, 40);
-    journal.trim(LogIndex(40)).unwrap();
+    while journal.trim_one(LogIndex(40)).unwrap() {}
     assert_eq!(journal.first_index(), LogIndex(1), "without a snapshot nothing goes");
     snapshot(&disk, 20, 1);
-    journal.trim(LogIndex(40)).unwrap();
+    while journal.trim_one(LogIndex(40)).unwrap() {}
     let first = journal.first_index().0;
     assert!((2..=21).contains(&first), "whole segments up to the snapshot go: {first}");
     assert!(matches!(journal.read(LogIndex(1), LogIndex(3), 1), Err(ReadError::Trimmed { .. })));
@@ -121,7 +121,7 @@ fn a_damaged_snapshot_that_nothing_can_replace_is_refused_by_name() {
     let mut trimmed = journal(&disk, 40);
     snapshot(&disk, 10, 1);
     let newest = snapshot(&disk, 30, 1);
-    trimmed.trim(LogIndex(30)).unwrap();
+    while trimmed.trim_one(LogIndex(30)).unwrap() {}
     drop(trimmed);
     disk.flip(&newest, 40, 1);
     let error = reopen(&disk).unwrap_err();
@@ -149,7 +149,7 @@ fn a_trimmed_journal_without_its_snapshot_is_refused() {
     let disk = MemoryDisk::new();
     let mut journal = journal(&disk, 40);
     let name = snapshot(&disk, 30, 1);
-    journal.trim(LogIndex(30)).unwrap();
+    while journal.trim_one(LogIndex(30)).unwrap() {}
     drop(journal);
     disk.remove(&name).unwrap();
     disk.sync_dir().unwrap();
