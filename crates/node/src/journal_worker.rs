@@ -101,10 +101,12 @@ impl<D: Disk + Clone, L: Links> JournalWorker<D, L> {
 
     /// How long there is nothing to do if nothing arrives.
     fn pause(&self) -> Duration {
-        match self.retry {
-            _ if self.trimming.is_some() => TRIM_PAUSE,
-            Some(_) => FULL_RETRY,
-            None => MAINTAIN_EVERY,
+        if self.trimming.is_some() {
+            TRIM_PAUSE
+        } else if self.retry.is_some() {
+            FULL_RETRY
+        } else {
+            MAINTAIN_EVERY
         }
     }
 

@@ -9,8 +9,9 @@ use tidelock_model::KeyValue;
 
 use super::Position;
 
-/// How many are allocated together: larger than any node of the trees, since compaction frees these and keeps those.
-const CHUNK: usize = 256;
+/// How many are allocated together: larger than any node of the trees, since compaction frees these and keeps those. One
+/// less than fill a block of the allocator, for the same reason as the trees' nodes have (`room_beyond` in `tree/src/lib.rs`).
+const CHUNK: usize = 255;
 
 struct Chunk {
     /// Nothing in it, nor in those behind it, is before this.

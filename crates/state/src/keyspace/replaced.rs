@@ -14,8 +14,8 @@ use tidelock_model::{Record, Revision};
 /// How far the long steps are. The longest are as many of them.
 const STRIDE: u64 = 16;
 
-/// How many are allocated together.
-const CHUNK: usize = 512;
+/// How many are allocated together: one less than fill a block of the allocator, as in `changes.rs`.
+const CHUNK: usize = 511;
 
 struct Entry {
     /// Gone when it was swept.
