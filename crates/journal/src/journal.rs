@@ -200,8 +200,7 @@ impl<D: Disk> Journal<D> {
         if tidelock_model::planted!(JournalTrimmedTooSoon) {
             covered = up_to.0;
         }
-        let goes = |segments: &VecDeque<Segment>| segments.len() > 1 && segments[0].highest <= covered;
-        if !goes(&self.segments) {
+        if !self.oldest_is_covered(covered) {
             return Ok(false);
         }
         // What replaced entries of these segments must be durable before they go. Otherwise a crash
@@ -210,7 +209,11 @@ impl<D: Disk> Journal<D> {
         self.sync()?;
         let dropped = self.drop_oldest();
         self.fail_on_error(dropped)?;
-        Ok(goes(&self.segments))
+        Ok(self.oldest_is_covered(covered))
+    }
+
+    fn oldest_is_covered(&self, covered: u64) -> bool {
+        self.segments.len() > 1 && self.segments[0].highest <= covered
     }
 
     /// Starts the log anew after a snapshot installed from a peer: what was there is irrelevant, the

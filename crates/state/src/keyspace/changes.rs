@@ -11,7 +11,7 @@ use super::Position;
 
 /// How many are allocated together: larger than any node of the trees, since compaction frees these and keeps those. One
 /// less than fill a block of the allocator, for the same reason as the trees' nodes have (`room_beyond` in `tree/src/lib.rs`).
-const CHUNK: usize = 255;
+const CHUNK: usize = (8 << 10) / size_of::<KeyValue>() - 1;
 
 struct Chunk {
     /// Nothing in it, nor in those behind it, is before this.

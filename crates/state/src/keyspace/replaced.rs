@@ -15,7 +15,7 @@ use tidelock_model::{Record, Revision};
 const STRIDE: u64 = 16;
 
 /// How many are allocated together: one less than fill a block of the allocator, as in `changes.rs`.
-const CHUNK: usize = 511;
+const CHUNK: usize = (8 << 10) / size_of::<Entry>() - 1;
 
 struct Entry {
     /// Gone when it was swept.
