@@ -216,13 +216,26 @@ pub(crate) fn overload_of_status(status: &tonic::Status) -> Option<Error> {
 }
 
 /// Whether a call that failed has certainly changed nothing. A node that could not be reached may have been reached after
-/// all: only its own word counts.
+/// all: only its own word counts, or that nobody listened there.
 pub(crate) fn is_certainly_undone(status: &tonic::Status) -> bool {
     use v1::error::Family;
     match wire_error(status) {
         Some(error) => error.family() != Family::Unknown,
-        None => of_status(status).is_some(),
+        None => of_status(status).is_some() || nobody_listened(status),
     }
+}
+
+/// Whether there was no connection to send the call on: an open one breaks in other ways.
+fn nobody_listened(status: &tonic::Status) -> bool {
+    let mut cause = std::error::Error::source(status);
+    while let Some(error) = cause {
+        let io = error.downcast_ref::<std::io::Error>();
+        if io.is_some_and(|error| error.kind() == std::io::ErrorKind::ConnectionRefused) {
+            return true;
+        }
+        cause = error.source();
+    }
+    false
 }
 
 /// What a failed call means. `None`: it may be asked again, here or elsewhere.

@@ -163,6 +163,21 @@ async fn a_session_whose_end_was_not_answered_may_be_over() {
     assert_eq!(told.code(), Some(Code::Denied));
 }
 
+/// Nobody has ended a session by asking where nobody listens: said to be ended, one that never was would have been found.
+#[tokio::test]
+async fn a_session_that_was_not_there_is_not_said_to_have_ended_since_a_node_is_down() {
+    let node = Node::default();
+    let down = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let urls = [node.start().await.to_string(), down.to_string()];
+    let client = within("a client", Client::options().connect(urls)).await.unwrap();
+    node.script(|script| {
+        let no_leader = Err(error("NO_LEADER", Family::Unavailable));
+        script.closes = [no_leader, Err(error("UNKNOWN_SESSION", Family::Lost))].into();
+    });
+    let told = within("the answer", client.end_session(7)).await.unwrap_err();
+    assert_eq!(told.code(), Some(Code::NotFound));
+}
+
 fn entered(missing: u32) -> Option<Result<Answer, v1::Error>> {
     Some(Ok(Answer::Entered(v1::Entered { place: 7, generation: 7, missing })))
 }

@@ -439,3 +439,44 @@ fn shows_revisions(query: &Query) -> bool {
         Query::Members | Query::Alarms | Query::Auth(_) | Query::History(_) | Query::Znodes(_) => false,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::task::{Context, Poll, Waker};
+
+    use tidelock_journal::memory_disk::MemoryDisk;
+    use tidelock_model::{Key, Op, PutLease, PutOp, PutValue, Space};
+
+    use super::*;
+    use crate::journal_worker::tests::{Witness, config};
+    use crate::{Draws, NodeLimits, Prepared};
+
+    /// Numbers of writes count within a window: were those that are refused to move it on, a write that waits, and is sent
+    /// again to another leader, would count as carried out long ago, and never be.
+    #[test]
+    fn writes_that_are_refused_for_want_of_room_take_no_number() {
+        let few_bytes = NodeLimits { proposal_bytes_waiting: 100, ..NodeLimits::default() };
+        let few = NodeLimits { proposals_waiting: 1, ..NodeLimits::default() };
+        for limits in [few_bytes, few] {
+            let config = crate::NodeConfig { limits, ..config() };
+            let prepared = Prepared::open(&config, MemoryDisk::new(), Draws { boot: 1, disk: 1 }).unwrap();
+            let workers = prepared.connect(Witness::default(), Box::new(|_| {}));
+            let numbers = || workers.shared.proposals.number();
+            let propose = || {
+                let value = PutValue::Set(vec![0; 200].into());
+                let (key, lease) = (Key::new(Space::User, b"k"), PutLease::Set(LeaseId::NONE));
+                let command = Command::Write(Op::Put(PutOp { key, value, lease, want_previous: false }));
+                workers.coordinator.propose(Caller::Internal, command, None)
+            };
+            let mut cx = Context::from_waker(Waker::noop());
+            let mut waits = propose();
+            assert!(waits.as_mut().poll(&mut cx).is_pending());
+            let before = numbers();
+            for _ in 0..10 {
+                let answer = propose().as_mut().poll(&mut cx);
+                assert!(matches!(answer, Poll::Ready(Err(ProposeError::Overloaded { .. }))), "{answer:?}");
+            }
+            assert_eq!(numbers(), before + 1);
+        }
+    }
+}

@@ -19,6 +19,9 @@ use crate::clock::{Clock, Moment, Turn};
 /// Turns in a row that somebody else's thread gives a worker, which then has its own woken: who came with one
 /// request is not to be kept for those of all others.
 const TURNS_ELSEWHERE_MAX: usize = 4;
+/// A turn elsewhere that wants the next one sooner than the worker's thread looks again, by less than this, wakes nobody:
+/// so much lies between a turn and the sleep after it, and every lone request woke the thread for some microseconds.
+const SOONER_MIN: Duration = Duration::from_millis(1);
 
 /// Whoever works on what an inbox holds.
 pub(crate) trait Worker<T>: Send {
@@ -242,7 +245,7 @@ impl<T> Drop for Leaving<'_, T> {
         }
         let Some(until) = content.sleeps_until else { return };
         let now = Instant::now();
-        let sooner = matches!(self.next, Some(Turn::WaitAtMost(wait)) if now + wait < until);
+        let sooner = matches!(self.next, Some(Turn::WaitAtMost(wait)) if now + wait + SOONER_MIN <= until);
         content.due = sooner || until <= now;
         let wanted = content.due || content.closed || content.ended.is_some() || !content.items.is_empty();
         if wanted {
@@ -376,6 +379,39 @@ mod tests {
         wait_until("the thread sleeps", || asleep(&inbox));
         inbox.push_and_run([1]);
         wait_until("the thread went on", || turns.load(Ordering::SeqCst) >= 3);
+        inbox.close();
+        thread.join().unwrap();
+    }
+
+    /// Every lone request did, by the microseconds that the thread had taken from its last turn to its sleep.
+    #[test]
+    fn a_turn_elsewhere_that_wants_another_when_the_thread_looks_anyway_wakes_nobody() {
+        struct Ticks {
+            next: Instant,
+            turns: Arc<AtomicUsize>,
+        }
+        impl Worker<u32> for Ticks {
+            fn take_turn(&mut self, items: &mut Vec<u32>, _now: Moment) -> Turn {
+                let wait = self.next - Instant::now();
+                // The thread's own turn takes longer than the one that is given elsewhere.
+                let took = Instant::now();
+                while items.is_empty() && took.elapsed() < SOONER_MIN / 2 {
+                    std::hint::spin_loop();
+                }
+                items.clear();
+                self.turns.fetch_add(1, Ordering::SeqCst);
+                Turn::WaitAtMost(wait)
+            }
+        }
+        let (inbox, turns) = (Arc::new(Inbox::new()), Arc::new(AtomicUsize::new(0)));
+        let ticks = Ticks { next: Instant::now() + Duration::from_secs(3600), turns: turns.clone() };
+        let serving = inbox.clone();
+        let thread = std::thread::spawn(move || serving.serve(Box::new(ticks), Clock::start()));
+        wait_until("the thread sleeps", || asleep(&inbox));
+        let before = turns.load(Ordering::SeqCst);
+        inbox.push_and_run([1]);
+        assert!(asleep(&inbox), "the thread was woken");
+        assert_eq!(turns.load(Ordering::SeqCst), before + 1);
         inbox.close();
         thread.join().unwrap();
     }

@@ -284,7 +284,7 @@ fn append(writes: &mut VecDeque<Write>, mut entries: Vec<LogEntry>, promise: Opt
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use std::sync::Mutex;
 
     use tidelock_journal::memory_disk::MemoryDisk;
@@ -296,7 +296,7 @@ mod tests {
 
     /// Notes, for each frame that leaves, what consensus had been told by then.
     #[derive(Clone, Default)]
-    struct Witness {
+    pub(crate) struct Witness {
         shared: Arc<Mutex<Option<Arc<Shared>>>>,
         told_before: Arc<Mutex<Vec<Vec<u64>>>>,
     }
@@ -320,7 +320,7 @@ mod tests {
         fn send_snapshot(&self, _: NodeId, _: Box<dyn SnapshotSource>, _: SnapshotDone) {}
     }
 
-    fn config() -> NodeConfig {
+    pub(crate) fn config() -> NodeConfig {
         let member = Member {
             id: NodeId(1),
             name: "one".into(),

@@ -63,7 +63,7 @@ pub struct Workers<D: Disk + Clone, L> {
     pub apply: ApplyWorker<D>,
     /// What faces call.
     pub coordinator: Arc<dyn Coordinator>,
-    shared: Arc<Shared>,
+    pub(crate) shared: Arc<Shared>,
 }
 
 impl<D: Disk + Clone + 'static> Prepared<D> {

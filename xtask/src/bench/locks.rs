@@ -66,7 +66,7 @@ impl Way {
 }
 
 /// What a Java machine does before the first case, twice: it is slow until its hot code is compiled.
-const WARM_UP: Case = Case { workers: 64, contended: false, time: Duration::from_secs(8) };
+const WARM_UP: Case = Case { workers: 64, contended: false, time: Duration::from_secs(8), leader_only: false };
 
 /// What is measured.
 #[derive(Clone, Copy)]
@@ -74,6 +74,8 @@ struct Case {
     workers: usize,
     contended: bool,
     time: Duration,
+    /// Whether all workers ask the leader; otherwise they are spread over the members.
+    leader_only: bool,
 }
 
 /// Workers with a lock each, and with one for all, where each system has its own way.
@@ -96,6 +98,7 @@ pub(super) async fn run(bench: &mut Bench) -> Result<()> {
     let suite = Suite::Locks;
     let nodes = bench.options.largest();
     let time = Duration::from_secs(bench.options.seconds());
+    let leader_only = bench.options.leader_only();
     let (each, one) = own_ways(bench.options.quick);
     let cases = (each.len() + one.len() + WAITERS_OF_OURS.len() + 2 * WAITERS_IN_THEIR_WAYS.len()) as u64;
     bench.begin(suite, cases * bench.options.rounds());
@@ -106,8 +109,8 @@ pub(super) async fn run(bench: &mut Bench) -> Result<()> {
     warm_up(bench, &all).await?;
     let in_flight = bench.options.in_flight.clone();
     let wanted = |workers: &&usize| in_flight.as_ref().is_none_or(|chosen| chosen.contains(workers));
-    let each = each.iter().filter(wanted).map(|&workers| Case { workers, contended: false, time });
-    let one = one.iter().filter(wanted).map(|&workers| Case { workers, contended: true, time });
+    let each = each.iter().filter(wanted).map(|&workers| Case { workers, contended: false, time, leader_only });
+    let one = one.iter().filter(wanted).map(|&workers| Case { workers, contended: true, time, leader_only });
     for case in each.chain(one) {
         let name = if case.contended { ONE } else { EACH };
         let amount = Amount { count: case.workers as u64, of: "workers" };
@@ -121,7 +124,7 @@ pub(super) async fn run(bench: &mut Bench) -> Result<()> {
         warm_up(bench, &clusters).await?;
         let waiters: &[usize] = if way == Way::Native { &WAITERS_OF_OURS } else { &WAITERS_IN_THEIR_WAYS };
         for &workers in waiters.iter().filter(wanted) {
-            let case = Case { workers, contended: true, time };
+            let case = Case { workers, contended: true, time, leader_only };
             let amount = Amount { count: workers as u64, of: "workers" };
             let measure = async |cluster: &mut Cluster| lock(cluster, way, case).await;
             bench.rounds(suite, &mut clusters, &format!("one lock, {}", way.words()), amount, measure).await?;
@@ -141,8 +144,9 @@ async fn warm_up(bench: &Bench, clusters: &[Cluster]) -> Result<()> {
 }
 
 async fn lock(cluster: &Cluster, way: Way, case: Case) -> Result<Figures> {
-    let Case { workers, contended, time } = case;
+    let Case { workers, contended, time, leader_only } = case;
     let pids = cluster.pids();
+    let leader = if leader_only { Some(cluster.leader_at().await?) } else { None };
     // Those who stood in line when the round before ended: a thousand that leave at once take etcd seconds, which are
     // not the next round's.
     cluster.quiet().await?;
@@ -156,7 +160,8 @@ async fn lock(cluster: &Cluster, way: Way, case: Case) -> Result<Figures> {
             Way::ZookeeperRecipe => (cluster.endpoints(Protocol::Zookeeper), SESSIONS_MAX, lock_by_recipe),
         };
         let name = if way == Way::ZookeeperRecipe { format!("/{name}") } else { name };
-        let addresses = spread(&endpoints, workers.min(connections));
+        let endpoints = leader.map_or(&endpoints[..], |at| &endpoints[at..=at]);
+        let addresses = spread(endpoints, workers.min(connections));
         let (locked, used) =
             using(&pids, || lock(&LockLoad { addresses: &addresses, name: &name, workers, contended, time }))?;
         if let Some(why) = locked.first_failure {
