@@ -71,6 +71,7 @@ fn main() -> ExitCode {
     servers::cleanup::install();
     let done = match Arguments::parse().chore {
         Chore::Tidy => tidy(),
+        Chore::Measure(measure::Measure::Chain(options)) => run(measure::chain::run(options)),
         Chore::Measure(measure::Measure::Limits(options)) => measure::limits::run(&options),
         Chore::Measure(measure::Measure::State(options)) => measure::state::run(&options),
         Chore::Measure(measure::Measure::Memory(options)) => run(measure::memory::run(options)),

@@ -2,9 +2,10 @@
 //! takes whatever they do.
 //!
 //! `state` looks at the store alone, in this process: no network, no disk, no noise. `memory` and `snapshot` look at
-//! the real server from outside, `limits` at the machine without a server. docs/internals/benchmarks.md says how to
+//! the real server from outside, `chain` at what it asks of the system, `limits` at the machine without a server. docs/internals/benchmarks.md says how to
 //! read them.
 
+pub(crate) mod chain;
 pub(crate) mod limits;
 pub(crate) mod memory;
 mod paced;
@@ -23,6 +24,8 @@ const LEASE_AND_KEY_BUDGET: u64 = 549;
 /// What to measure.
 #[derive(Subcommand)]
 pub(crate) enum Measure {
+    /// Where the time of one agreement goes, step by step, by the system's trace; needs root
+    Chain(chain::Options),
     /// What no server on this machine can go below: syncs, agreements and sends with nothing around them
     Limits(limits::Options),
     /// The server's memory per key and per lease, and how long it takes to come back
