@@ -147,9 +147,6 @@ async fn lock(cluster: &Cluster, way: Way, case: Case) -> Result<Figures> {
     let Case { workers, contended, time, leader_only } = case;
     let pids = cluster.pids();
     let leader = if leader_only { Some(cluster.leader_at().await?) } else { None };
-    // Those who stood in line when the round before ended: a thousand that leave at once take etcd seconds, which are
-    // not the next round's.
-    cluster.quiet().await?;
     // A new name each time: what an ended round leaves behind must not stand in line.
     let name = format!("bench-lock-{}", UNIX_EPOCH.elapsed().map_or(0, |since| since.as_nanos()));
     tokio::task::block_in_place(|| {

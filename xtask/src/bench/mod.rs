@@ -169,7 +169,7 @@ impl Bench {
         let mut samples = vec![Vec::new(); clusters.len()];
         for round in 1..=count {
             let doing = format!("{case}, {} {}, {round}/{count}", amount.count, amount.of);
-            self.round(clusters, &doing, &measure, &mut samples).await?;
+            self.round(suite, clusters, &doing, &measure, &mut samples).await?;
         }
         self.record(suite, clusters, case, amount, samples);
         Ok(())
@@ -191,7 +191,7 @@ impl Bench {
             clusters.clear();
             clusters = self.start(suite, nodes).await?;
             let doing = format!("{case}, {} {}, {round}/{count}", amount.count, amount.of);
-            self.round(&mut clusters, &doing, &measure, &mut samples).await?;
+            self.round(suite, &mut clusters, &doing, &measure, &mut samples).await?;
         }
         self.record(suite, &clusters, case, amount, samples);
         Ok(())
@@ -200,12 +200,19 @@ impl Bench {
     /// Each system once.
     async fn round(
         &self,
+        suite: Suite,
         clusters: &mut [Cluster],
         doing: &str,
         measure: &impl AsyncFn(&mut Cluster) -> Result<Figures>,
         samples: &mut [Vec<Figures>],
     ) -> Result<()> {
-        for (cluster, samples) in clusters.iter_mut().zip(samples) {
+        for (at, samples) in samples.iter_mut().enumerate() {
+            if suite == Suite::Locks {
+                // Those who stood in line when a round ended leave it, of whichever system: a thousand at once take etcd
+                // seconds, which are not the next one's.
+                futures_util::future::try_join_all(clusters.iter().map(Cluster::quiet)).await?;
+            }
+            let cluster = &mut clusters[at];
             let doing = format!("{} x {}, {doing}", cluster.nodes(), cluster.system.name);
             self.say(&doing);
             samples.push(measure(cluster).await.map_err(|error| format!("{doing}: {error}"))?);

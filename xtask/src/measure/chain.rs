@@ -15,6 +15,7 @@ use clap::Args;
 use tidelock_load::{Histogram, LockLoad, lock_natively};
 
 use crate::environment::Environment;
+use crate::servers::cleanup::SystemDir;
 use crate::servers::{Cluster, System};
 use crate::table::{self, Table};
 use crate::{Result, workspace};
@@ -125,15 +126,15 @@ fn threads_of(cluster: &Cluster) -> Result<HashMap<u32, Whose>> {
 
 /// An instance of the system's trace.
 struct Trace {
-    place: PathBuf,
+    place: SystemDir,
 }
 
 impl Trace {
     fn prepare() -> Result<Trace> {
         let instances = Path::new(TRACEFS).join("instances");
-        let place = instances.join(format!("tidelock-{}", std::process::id()));
-        let hint = "run as root, where it is mounted (mount -t tracefs nodev /sys/kernel/tracing)";
-        fs::create_dir(&place).map_err(|error| format!("{}: {error}; {hint}", place.display()))?;
+        let path = instances.join(format!("tidelock-{}", std::process::id()));
+        let hint = "run as root, where tracefs is mounted (mount -t tracefs nodev /sys/kernel/tracing)";
+        let place = SystemDir::make(path).map_err(|error| format!("{}: {error}; {hint}", instances.display()))?;
         let trace = Trace { place };
         for (setting, value) in [("tracing_on", "0"), ("buffer_size_kb", TRACE_KIB), ("trace_clock", "mono")] {
             trace.set(setting, value)?;
@@ -147,7 +148,7 @@ impl Trace {
     }
 
     fn set(&self, setting: &str, value: &str) -> Result<()> {
-        let file = self.place.join(setting);
+        let file = self.place.path().join(setting);
         fs::write(&file, value).map_err(|error| format!("{}: {error}", file.display()))
     }
 
@@ -159,16 +160,9 @@ impl Trace {
 
     fn end(&self) -> Result<String> {
         self.set("tracing_on", "0")?;
-        let file = self.place.join("trace");
+        let file = self.place.path().join("trace");
         let text = fs::read(&file).map_err(|error| format!("{}: {error}", file.display()))?;
         Ok(String::from_utf8_lossy(&text).into_owned())
-    }
-}
-
-impl Drop for Trace {
-    fn drop(&mut self) {
-        // An instance is a directory of the system's; it goes whole.
-        let _ = fs::remove_dir(&self.place);
     }
 }
 

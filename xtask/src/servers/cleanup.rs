@@ -8,15 +8,22 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::Child;
 use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
 
 use crate::Result;
 
 struct Left {
     pids: BTreeSet<u32>,
     directories: BTreeSet<PathBuf>,
+    system_directories: BTreeSet<PathBuf>,
 }
 
-static LEFT: Mutex<Left> = Mutex::new(Left { pids: BTreeSet::new(), directories: BTreeSet::new() });
+static LEFT: Mutex<Left> =
+    Mutex::new(Left { pids: BTreeSet::new(), directories: BTreeSet::new(), system_directories: BTreeSet::new() });
+
+/// Tries to remove a directory of the system's, which stays as long as somebody reads a file in it, and pauses between.
+const REMOVALS: usize = 40;
+const REMOVAL_PAUSE: Duration = Duration::from_millis(50);
 
 fn with_left<T>(change: impl FnOnce(&mut Left) -> T) -> T {
     change(&mut LEFT.lock().unwrap_or_else(PoisonError::into_inner))
@@ -56,6 +63,18 @@ fn remove_all(left: &mut Left) {
     }
     for directory in std::mem::take(&mut left.directories) {
         let _ = std::fs::remove_dir_all(directory);
+    }
+    for directory in std::mem::take(&mut left.system_directories) {
+        remove_whole(&directory);
+    }
+}
+
+fn remove_whole(directory: &Path) {
+    for _ in 0..REMOVALS {
+        if std::fs::remove_dir(directory).is_ok() {
+            return;
+        }
+        std::thread::sleep(REMOVAL_PAUSE);
     }
 }
 
@@ -100,6 +119,32 @@ impl Drop for DataDir {
     }
 }
 
+/// A directory of the system's that is made and removed whole, such as an instance of its trace.
+pub(crate) struct SystemDir(PathBuf);
+
+impl SystemDir {
+    /// Makes it.
+    pub(crate) fn make(path: PathBuf) -> std::io::Result<SystemDir> {
+        with_left(|left| {
+            std::fs::create_dir(&path)?;
+            left.system_directories.insert(path.clone());
+            Ok(SystemDir(path))
+        })
+    }
+
+    /// Where it is.
+    pub(crate) fn path(&self) -> &Path {
+        &self.0
+    }
+}
+
+impl Drop for SystemDir {
+    fn drop(&mut self) {
+        with_left(|left| left.system_directories.remove(&self.0));
+        remove_whole(&self.0);
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -111,10 +156,16 @@ mod tests {
         let directory = parent.path().join("data");
         std::fs::create_dir_all(directory.join("inner")).unwrap();
         let mut child = std::process::Command::new("sleep").arg("1000").spawn().unwrap();
-        let mut left = Left { pids: [child.id()].into(), directories: [directory.clone()].into() };
+        let whole = parent.path().join("whole");
+        std::fs::create_dir(&whole).unwrap();
+        let mut left = Left {
+            pids: [child.id()].into(),
+            directories: [directory.clone()].into(),
+            system_directories: [whole.clone()].into(),
+        };
         remove_all(&mut left);
         assert!(child.wait().is_err(), "it was ended and waited for");
-        assert!(!directory.exists());
+        assert!(!directory.exists() && !whole.exists());
         assert!(left.pids.is_empty() && left.directories.is_empty());
     }
 }
