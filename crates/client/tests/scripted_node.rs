@@ -167,8 +167,10 @@ async fn a_session_whose_end_was_not_answered_may_be_over() {
 #[tokio::test]
 async fn a_session_that_was_not_there_is_not_said_to_have_ended_since_a_node_is_down() {
     let node = Node::default();
-    let down = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-    let urls = [node.start().await.to_string(), down.to_string()];
+    // Taken, so that nobody else gets it, and not listened to.
+    let down = tokio::net::TcpSocket::new_v4().unwrap();
+    down.bind("127.0.0.1:0".parse().unwrap()).unwrap();
+    let urls = [node.start().await.to_string(), down.local_addr().unwrap().to_string()];
     let client = within("a client", Client::options().connect(urls)).await.unwrap();
     node.script(|script| {
         let no_leader = Err(error("NO_LEADER", Family::Unavailable));

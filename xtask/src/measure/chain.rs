@@ -22,7 +22,7 @@ use crate::{Result, workspace};
 
 const MEMBERS: usize = 3;
 const TRACEFS: &str = "/sys/kernel/tracing";
-/// What is traced, and whether it is one of the kinds below.
+/// What is traced, and of which kind it is.
 const CALLS: [(&str, Kind); 6] = [
     ("sendto", Kind::Send),
     ("writev", Kind::Send),
@@ -166,7 +166,7 @@ impl Trace {
     }
 }
 
-/// The calls of `threads` that succeeded, by when they ended.
+/// The calls of `threads` that succeeded.
 fn calls_of(trace: &str, threads: &HashMap<u32, Whose>) -> Vec<Call> {
     let mut open: HashMap<u32, (&str, f64)> = HashMap::new();
     let mut calls = Vec::new();
@@ -231,7 +231,6 @@ fn chain_of(request: &Call, calls: &[&Call], leader: usize) -> Option<Chain> {
     };
     let lead = Whose::Member(leader);
     let received = calls.iter().rfind(|call| call.whose == Whose::Client && call.kind == Kind::Receive)?;
-    // What is read may have been waited for since before it was sent.
     let read = first(lead, Kind::Receive, request.begin, &|call| call.result == request.result)?;
     let tells = first(lead, Kind::Send, read.end, &|call| call.thread == read.thread)?;
     let tells_other = first(lead, Kind::Send, tells.end, &|call| call.thread == read.thread)?;

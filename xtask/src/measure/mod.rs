@@ -2,8 +2,8 @@
 //! takes whatever they do.
 //!
 //! `state` looks at the store alone, in this process: no network, no disk, no noise. `memory` and `snapshot` look at
-//! the real server from outside, `chain` at what it asks of the system, `limits` at the machine without a server. docs/internals/benchmarks.md says how to
-//! read them.
+//! the real server from outside, `chain` at what it asks of the system, `limits` at the machine without a server.
+//! docs/internals/benchmarks.md says how to read them.
 
 pub(crate) mod chain;
 pub(crate) mod limits;
